@@ -169,6 +169,8 @@ def table(report: InteractivityReport) -> Table:
     )
     quantiles = ", ".join(f"{q:.0%}: {number(e)}" for q, e in report.quantiles().items())
     rows.add_row("epsilon per person", f"most {number(report.max_epsilon)} ({quantiles})")
+    if report.replay is not None:
+        rows.add_row("by likelihoods", f"most {number(report.replay.most)} of epsilon was told")
     k = f"at least {number(report.k_hat)} (this log), mean {number(report.k_mean)}"
     if report.k_plan is not None:
         k = f"{number(report.k_plan)} by the plan; {k}"

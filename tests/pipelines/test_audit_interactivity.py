@@ -94,6 +94,7 @@ def test_a_folder_of_logs_a_plan_and_kernels(tmp_path: Path) -> None:
     told = [f"{tmp_path}/logs/*", "--epsilon=1", f"--plan={plan}", f"--kernels={kernels}"]
     done = audit(*told, "--memory", "64MiB")
     assert done.exit_code == CLEAN, done.output
+    assert "by likelihoods most 1 of epsilon was told" in shown(done)
     assert "yes, by the plan" in shown(done) and "1 by the plan" in shown(done)
     kernels.write_text(json.dumps({"rr": [[0.9, 0.1], [0.1, 0.9]]}))
     low = audit(*told)

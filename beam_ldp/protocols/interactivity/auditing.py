@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.protocols.interactivity.kernels import kernel_epsilon
 from beam_ldp.protocols.interactivity.merging import Contracted, contract_logs
 from beam_ldp.protocols.interactivity.records import (
     FEMTO,
@@ -21,6 +22,7 @@ from beam_ldp.protocols.interactivity.records import (
     NANO,
     RecordBlock,
 )
+from beam_ldp.protocols.interactivity.replaying import Replay, replay_logs
 from beam_ldp.protocols.interactivity.sequential import SequentialPrice
 from beam_ldp.protocols.interactivity.tallies import (
     Claim,
@@ -43,7 +45,8 @@ class Finding:
 
     Attributes:
         name: one of `over budget`, `re-randomized on retry`, `declared below minimal`, `not in the
-            plan`, which are faults, and `declared above minimal`, `repeated without output`.
+            plan`, which are faults, and `over budget in sum`, `declared above minimal`, `repeated
+            without output`.
         count: records, people or randomizers.
         text: what was found.
         fault: whether the audit fails by it.
@@ -64,6 +67,7 @@ class InteractivityReport:
         log: the sums.
         minimal: minimal epsilon by name of the randomizer, of those whose kernels were given.
         contracted: the graph of who depends on whom, where the log has `depends_on`.
+        replay: what everybody's likelihood filter says, where all kernels and answers are known.
     """
 
     epsilon: float
@@ -71,6 +75,7 @@ class InteractivityReport:
     log: LogTally
     minimal: Mapping[str, float]
     contracted: Contracted | None = None
+    replay: Replay | None = None
 
     @property
     def people(self) -> Tally:
@@ -180,8 +185,14 @@ class InteractivityReport:
         people = self.people
         below, above = self._declared_wrong()
         promise = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
+        over, only_in_sum = people.over, 0
+        if self.replay is not None:
+            over, only_in_sum = self.replay.over, max(0, people.over - self.replay.over)
         found = (
-            Finding("over budget", people.over, f"people above {promise}", True),
+            Finding("over budget", over, f"people above {promise}", True),
+            Finding("over budget in sum", only_in_sum,
+                    f"people whose epsilons sum to more than {promise}, and whose answers do not "
+                    "tell more, by their likelihoods", False),
             Finding("re-randomized on retry", people.rerandomized,
                     "answers to a question that its person had answered otherwise", True),
             Finding("declared below minimal", len(below),
@@ -233,7 +244,9 @@ class InteractivityReport:
                 "quantiles": [[share, value] for share, value in self.quantiles().items()],
             },
             "delta_per_person_max": people.most_femto / FEMTO,
-            "num_over_budget": people.over,
+            "num_over_budget": people.over if self.replay is None else self.replay.over,
+            "num_over_in_sum": people.over,
+            "likelihood_range_max": None if self.replay is None else self.replay.most,
             "k_hat": self.k_hat,
             "k_mean": _or_none(self.k_mean),
             "k_plan": self.k_plan,
@@ -284,7 +297,7 @@ def minimal_epsilons(kernels: Mapping[str, Any]) -> dict[str, float]:
             raise ValueError(f"kernel {name!r} must have rows of probabilities that sum to 1")
         used = kernel[:, kernel.max(axis=0) > 0]
         with np.errstate(divide="ignore"):
-            found[name] = float(np.log(used.max(axis=0) / used.min(axis=0)).max())
+            found[name] = kernel_epsilon(used)
     return found
 
 
@@ -350,4 +363,7 @@ def audit_logs(
     """
     minimal = minimal_epsilons(kernels or {})
     log = tally_logs(paths, claim_of(epsilon, delta), memory=memory, plan=plan)
-    return InteractivityReport(epsilon, delta, log, minimal, contract_logs(paths))
+    replayed = None
+    if kernels and log.runs <= 1 and not delta and not log.people.most_femto:
+        replayed = replay_logs(paths, kernels, epsilon)
+    return InteractivityReport(epsilon, delta, log, minimal, contract_logs(paths), replayed)

@@ -186,6 +186,32 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], *, planned: bool = False)
         raise ValueError("a field is not of its type") from None
 
 
+def columns_of(path: Path, names: Sequence[str], most: int) -> pa.Table | None:
+    """These columns of a log that was found sound, and its runs, ids as text.
+
+    None where the log has not all of them, or more than `most` records.
+    """
+    with path.open("rb") as file:
+        if file.read(4) == b"PAR1":
+            metadata = pq.read_metadata(path)
+            known = metadata.schema.to_arrow_schema().names
+            if not set(names) <= set(known) or metadata.num_rows > most:
+                return None
+            table = pq.read_table(path, columns=[n for n in (*names, "run") if n in known])
+            users = [str(user) for user in table.column("user").to_pylist()]
+            return table.set_column(table.schema.get_field_index("user"), "user", [users])
+        file.seek(0)
+        lines = (line for line in file if line.strip())
+        found = [json.loads(line) for line, _ in zip(lines, range(most + 1))]
+    if not found or len(found) > most or not set(names) <= set(found[0]):
+        return None
+    found = [{**one, "user": str(one["user"])} for one in found]
+    try:
+        return pa.table({name: [one.get(name) for one in found] for name in (*names, "run")})
+    except pa.ArrowException:
+        return None
+
+
 def reason_of(error: ValueError) -> str:
     """Why a row is no record."""
     if isinstance(error, json.JSONDecodeError):

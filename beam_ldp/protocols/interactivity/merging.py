@@ -10,17 +10,16 @@ Sound only for a protocol whose graph is the same for all answers: one log shows
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+
+from beam_ldp.protocols.interactivity.log_files import columns_of
 
 MOST_RECORDS = 2_000_000  # with `depends_on`, which are all held in memory
 
@@ -96,7 +95,7 @@ def contract_logs(paths: Sequence[Path]) -> Contracted | None:
     users: list[str] = []
     reads: list[Any] = []
     for path in paths:
-        table = _with_provenance(path)
+        table = columns_of(path, _NEEDED, MOST_RECORDS)
         if table is None or len(seqs) + table.num_rows > MOST_RECORDS:
             return None
         seqs += table.column("seq").to_pylist()
@@ -105,27 +104,4 @@ def contract_logs(paths: Sequence[Path]) -> Contracted | None:
     return contract(seqs, users, reads) if seqs else None
 
 
-_NEEDED = ["seq", "user", "depends_on"]
-
-
-def _with_provenance(path: Path) -> pa.Table | None:
-    """The columns, of a file that has them all."""
-    with path.open("rb") as file:
-        if file.read(4) == b"PAR1":
-            named = pq.read_schema(path).names
-            return pq.read_table(path, columns=_NEEDED) if set(_NEEDED) <= set(named) else None
-        file.seek(0)
-        first = next((line for line in file if line.strip()), b"{}")
-        if "depends_on" not in json.loads(first):
-            return None
-        file.seek(0)
-        found = [json.loads(line) for _, line in zip(range(MOST_RECORDS + 1), file) if line.strip()]
-    if len(found) > MOST_RECORDS:
-        return None
-    return pa.table(
-        {
-            "seq": [one["seq"] for one in found],
-            "user": [str(one["user"]) for one in found],
-            "depends_on": [one.get("depends_on") or [] for one in found],
-        }
-    )
+_NEEDED = ("seq", "user", "depends_on")

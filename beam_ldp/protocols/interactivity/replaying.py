@@ -1,0 +1,127 @@
+"""A log replayed through everybody's likelihood filter: what answers tell, not sums of epsilons.
+
+Where the kernels of all randomizers are known and answers are logged as the numbers of their
+outputs, each person's filter is run over the own answers, in the order of publication: a question
+fits if no answer to it could have moved the range of likelihoods above the promise
+(`LikelihoodFilter`). Whose questions all fit is within the promise, whatever the epsilons sum to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.protocols.interactivity.kernels import ROUNDING, check_kernel
+from beam_ldp.protocols.interactivity.log_files import columns_of
+from beam_ldp.protocols.interactivity.records import hash_people
+
+MOST_RECORDS = 2_000_000  # held in memory
+_CELLS = 1 << 22  # of likelihoods after each answer, that are looked at together
+_NEEDED = ("seq", "user", "randomizer", "round", "output")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What everybody's likelihood filter says.
+
+    Attributes:
+        over: people who were asked a question that did not fit the promise.
+        most: largest range of log-likelihoods that one person's answers came to: what they tell of
+            one datum or another.
+    """
+
+    over: int
+    most: float
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Queries in the order of publication, `(n,)`: numbers of people, kernels and answers."""
+
+    people: np.ndarray
+    kernels: np.ndarray
+    answers: np.ndarray
+
+
+def replay_logs(paths: Sequence[Path], kernels: Mapping[str, Any], epsilon: float) -> Replay | None:
+    """Replay logs that were found sound.
+
+    Time and memory: queries times inputs times outputs, in parts.
+
+    Args:
+        paths: of the logs.
+        kernels: by name of the randomizer.
+        epsilon: what everybody was promised.
+
+    Returns:
+        None where a filter cannot run: a randomizer without a kernel of positive probabilities,
+        kernels of different inputs, an answer that is no output's number, or more than two million
+        records.
+    """
+    tables = [columns_of(path, _NEEDED, MOST_RECORDS) for path in paths]
+    rows = [row for table in tables if table is not None for row in table.to_pylist()]
+    if None in tables or not rows or len(rows) > MOST_RECORDS:
+        return None
+    names = {name: number for number, name in enumerate(sorted({r["randomizer"] for r in rows}))}
+    logs = _logs(kernels, list(names))
+    asked = None if logs is None else _queries(rows, names, logs)
+    return None if logs is None or asked is None else replay(asked, logs, epsilon)
+
+
+def _logs(kernels: Mapping[str, Any], names: Sequence[str]) -> list[np.ndarray] | None:
+    try:
+        logs = [np.log(check_kernel(kernels[name])) for name in names]
+    except (KeyError, ValueError):
+        return None
+    return logs if len({len(one) for one in logs}) == 1 else None
+
+
+def _queries(
+    rows: list[dict[str, Any]], names: Mapping[str, int], logs: Sequence[np.ndarray]
+) -> _Asked | None:
+    """The records without retries."""
+    words = hash_people([row["user"] for row in rows]).tolist()
+    seen, found = set(), []
+    for row, word in sorted(zip(rows, words), key=lambda one: one[0]["seq"]):
+        number, answer = names[row["randomizer"]], row["output"]
+        if isinstance(answer, bool) or not isinstance(answer, int):
+            return None
+        if not 0 <= answer < logs[number].shape[1]:
+            return None
+        query = (row.get("run"), word, number, row["round"], answer)
+        if query not in seen:
+            seen.add(query)
+            found.append((word, number, answer))
+    people, kernels, answers = zip(*found)
+    numbers = np.unique(np.array(people, dtype=np.uint64), return_inverse=True)[1]
+    return _Asked(numbers, np.array(kernels), np.array(answers))
+
+
+def replay(asked: _Asked, logs: Sequence[np.ndarray], epsilon: float) -> Replay:
+    """Everybody's first question, then everybody's second, and so on."""
+    size, inputs = int(asked.people.max()) + 1, len(logs[0])
+    state = np.zeros((size, inputs))
+    over, most = np.zeros(size, dtype=bool), 0.0
+    order = np.argsort(asked.people, kind="stable")
+    people = asked.people[order]
+    turn = np.empty(len(people), dtype=np.int64)
+    turn[order] = np.arange(len(people)) - np.searchsorted(people, people)
+    for own in _parts(turn, asked.kernels, max(1, _CELLS // max(one.size for one in logs))):
+        who, kernel = asked.people[own], logs[asked.kernels[own[0]]]
+        after = state[who][:, :, None] + kernel
+        over[who] |= np.ptp(after, axis=1).max(axis=1) > epsilon + ROUNDING
+        state[who] = np.take_along_axis(after, asked.answers[own][:, None, None], axis=2)[:, :, 0]
+        most = max(most, float(np.ptp(state[who], axis=1).max()))
+    return Replay(int(over.sum()), most)
+
+
+def _parts(turn: np.ndarray, kernels: np.ndarray, most: int) -> list[np.ndarray]:
+    """Queries of one turn and one kernel together, the turns in order: each person once in each."""
+    order = np.lexsort((kernels, turn))
+    changes = (np.diff(turn[order]) != 0) | (np.diff(kernels[order]) != 0)
+    runs = np.split(order, np.flatnonzero(changes) + 1)
+    return [run[i : i + most] for run in runs for i in range(0, len(run), most)]
