@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,14 @@ def columns_of(path: Path, names: Sequence[str], most: int) -> pa.Table | None:
             users = [str(user) for user in table.column("user").to_pylist()]
             return table.set_column(table.schema.get_field_index("user"), "user", [users])
         file.seek(0)
-        lines = (line for line in file if line.strip())
-        found = [json.loads(line) for line, _ in zip(lines, range(most + 1))]
-    if not found or len(found) > most or not set(names) <= set(found[0]):
-        return None
+        first = next((line for line in file if line.strip()), b"{}")
+        if not set(names) <= set(json.loads(first)):
+            return None
+        file.seek(0)
+        if sum(1 for _ in islice(file, most + 1)) > most:
+            return None
+        file.seek(0)
+        found = [json.loads(line) for line in file if line.strip()]
     found = [{**one, "user": str(one["user"])} for one in found]
     try:
         return pa.table({name: [one.get(name) for one in found] for name in (*names, "run")})
