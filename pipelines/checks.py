@@ -262,8 +262,8 @@ def _flags_of(job: Job, reason: str) -> str:
     people = job.settings.people
     if "user id" in reason:
         return f"--user-id {people.id}"
-    if reason == "no group":
-        return f"--group-by {people.group_by}"
+    if reason in ("no group", "group that is not listed"):
+        return f"{job.wanted[str(people.group_by)]} {people.group_by}"
     columns = [name for name in job.wanted if name not in (people.id, people.group_by)]
     if not columns or job.settings.source.format == "text":
         return "--input"

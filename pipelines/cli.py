@@ -15,7 +15,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 # What each command does. Its module, which may bring Beam along, is loaded when it is called.
 _COMMANDS = {
-    "ab-test": "Experiments on randomized outcomes: `ab-test design`.",
+    "ab-test": "Experiments on randomized outcomes: `ab-test design`, then `ab-test run`.",
     "audit": "Recompute every privacy cost and check that nothing was changed.",
     "audit-interactivity": "Who was asked what, from a log: costs, retries, adaptivity.",
     "budget": "Grant privacy budgets, and see what is left of them.",

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 PROGRAMS = (
-    "frequency", "mean", "user_mean", "heavy_hitters", "randomize", "collect", "train"
+    "frequency", "mean", "user_mean", "heavy_hitters", "ab_test", "randomize", "collect", "train"
 )  # fmt: skip
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
-_KINDS = ("frequency", "mean", "user_mean", "heavy_hitters")
+_KINDS = ("frequency", "mean", "user_mean", "heavy_hitters", "ab_test")
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
 
 

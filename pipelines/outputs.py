@@ -43,7 +43,7 @@ MLFLOW = "mlflow"  # folder of MLflow's store, where a run is logged inside of i
 FINISHED = "finished"  # what a folder is called whose files are all there
 FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
-    + ("quantiles.csv", "words.txt", "release.json", MANIFEST)
+    + ("quantiles.csv", "words.txt", "verdict.json", "release.json", MANIFEST)
     + ("model.keras", "curve.csv", "curves.json")
 )
 

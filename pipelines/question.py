@@ -296,6 +296,13 @@ class Question(Planner[S]):
     def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:
         """The release, ready to be shown."""
 
+    def last_word(self, answer: Answer) -> None:
+        """Whether it may be published, once everything else is known.
+
+        Raises:
+            NothingReleasedError: if not.
+        """
+
 
 def without_groups(released: beam.PCollection) -> beam.PCollection:
     """The releases alone: each says its group itself."""

@@ -99,6 +99,7 @@ def execute(
             question, choice, release, price, found.num_bad_rows, warnings, released
         )
         answer = question.answer(release, choice, truth)
+        question.last_word(answer)
         list_bad_rows(bad_rows_file, found.bad_rows)
         finish(folder, record, answer)
         publishing.release(charge, record, folder, staging)

@@ -110,10 +110,12 @@ _WHAT = {
     "mean": "Means",
     "user_mean": "Means of people's own means",
     "heavy_hitters": "Frequent words that nobody listed, with their frequencies",
+    "experiment": "The verdict of an experiment, with the rate of each arm",
     "model": "A model",
 }
 _DOMAINS = {
     "user_mean": "All rows of a {} together, of public bounds.",
+    "experiment": "One outcome per {}, 0 or 1.",
     "heavy_hitters": "One text per {}, of no list: any that the public code of words can spell.",
     None: "One value per {}, of public bounds or a public list.",
 }
@@ -182,7 +184,8 @@ def _unprotected(record: Mapping[str, Any]) -> str:
     """What is public beside the result, as the statement lists it."""
     bad = record["num_bad_rows"]
     rows = "" if bad is None else f", and of rows that could not be used ({bad:,})"
-    return f"The number of reports ({record['num_reports']:,}){rows}; that a person took part."
+    took_part = "took part, and in which group" if record.get("group_by") else "took part"
+    return f"The number of reports ({record['num_reports']:,}){rows}; that a person {took_part}."
 
 
 def _postprocessing(record: Mapping[str, Any]) -> str:

@@ -81,6 +81,9 @@ def listed_in(path: Path) -> list[str]:
     raise LookupError(path)
 
 
+WITH_PROGRAM_FLAGS = {("ab-test", "run")}
+
+
 def commands() -> dict[str, str]:
     """The help of every command and sub-command of `beam-ldp`, by its name."""
     from click.testing import CliRunner
@@ -90,7 +93,8 @@ def commands() -> dict[str, str]:
     found: dict[str, str] = {}
 
     def look(name: tuple[str, ...]) -> None:
-        everything = "--help-all" if name and name[0] in PROGRAMS else "--help"
+        on_beam = name[:1] and name[0] in PROGRAMS or name in WITH_PROGRAM_FLAGS
+        everything = "--help-all" if on_beam else "--help"
         told = CliRunner().invoke(group, [*name, everything], terminal_width=200)
         assert told.exit_code == 0, (name, told.output)
         if name:

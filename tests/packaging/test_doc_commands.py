@@ -24,6 +24,7 @@ RUN = {
 }
 TARGETS = {"test-slow-engines", "test-tff-slow"}
 PEOPLE = 100_000
+ASKED_OF_EXPERIMENTS = 150_000
 URLS = [f"https://example.org/{page}" for page in range(10)]
 
 
@@ -108,6 +109,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pa_csv.write_csv(pa.table({"url": rng.choice(URLS, 10**6)}), folder / "values.csv")
     visits = {"uid": np.tile(uid, 30), "minutes": rng.normal(95, 60, 30 * PEOPLE).round(1)}
     pa_csv.write_csv(pa.table(visits), folder / "visits.csv")
+    arm = rng.integers(0, 2, ASKED_OF_EXPERIMENTS)
+    bought = rng.random(len(arm)) < np.where(arm, 0.11, 0.10)
+    experiment = {"uid": np.arange(len(arm)), "variant": np.array(["control", "variant"])[arm]}
+    pq.write_table(pa.table({**experiment, "bought": bought}), folder / "visits.parquet")
     return folder
 
 

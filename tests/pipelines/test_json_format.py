@@ -120,6 +120,17 @@ class Place:
         new = f"sqlite:///{self.folder}/new.db"
         return ["budget", "succeed", "--from", self.url, "--ledger", new, "--why=the disk"]
 
+    def experiment(self) -> list[str]:
+        design = f"{self.folder}/test.json"
+        planned = run("ab-test", "design", "--null=0.5", "--effect=0.2", "--local-epsilon=2",
+                      "--arms=1", f"--output={design}")  # fmt: skip
+        assert planned.exit_code == DONE
+        rows = "".join(f"{i},{i % 2}\n" for i in range(USERS))
+        (self.folder / "visits.csv").write_text("uid,bought\n" + rows)
+        return ["ab-test", "run", f"--input={self.folder}/visits.csv", "--outcome=bought",
+                f"--design={design}", f"--output={self.folder}/out", "--no-ledger",
+                "--no-mlflow"]  # fmt: skip
+
     def asked(self) -> list[str]:
         log = self.folder / "asked.jsonl"
         log.write_text('{"seq":0,"user":1,"randomizer":"rr","round":0,"epsilon":1,"output":1}\n')
@@ -147,6 +158,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
         "ab-test", "design", "--null=0.1", "--effect=0.1", "--local-epsilon=2",
         f"--output={place.folder}/test.json",
     ],
+    "ab-test run": Place.experiment,
     "budget rename": lambda place: place.budget("rename", "visits", "calls"),
     "budget set": lambda place: place.budget(
         "set", "--dataset=other", "--epsilon=1", "--delta=1e-6", "--new"

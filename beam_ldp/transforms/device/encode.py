@@ -25,6 +25,7 @@ from beam_ldp.transforms.elements.columns import (
     NO_GROUP,
     REASONS,
     SOUND,
+    UNLISTED_GROUP,
     Codes,
     Column,
     Encoder,
@@ -86,12 +87,14 @@ class EncodeBlocks(beam.DoFn):
         names: which columns hold what.
         groups: the public list of groups, if any.
         hide_bad: bad rows with a known user become values like others.
+        only_listed: rows of groups that are not listed are bad, instead of counting in `other`.
         pairs: elements are `(group, value)`.
     """
 
     names: ColumnNames
     groups: PortableDomain | None
     hide_bad: bool
+    only_listed: bool = False
     pairs: bool = False
 
     # What a kind of value knows ----------------------------------------------------------------
@@ -123,6 +126,7 @@ class EncodeBlocks(beam.DoFn):
             if isinstance(groups, Bins):
                 raise TypeError("groups must be a list of names, not bins")
             self._group_encoder = Encoder(groups, MAX_VALUE_BYTES)
+            self._unlisted = groups.size - 1
         self._group_name = self.names.group or THE_GROUP
         wanted = [*(self.names.values or (THE_VALUE,)), self.names.user_id]
         if self.groups is not None:
@@ -230,6 +234,8 @@ class EncodeBlocks(beam.DoFn):
         if self._group_encoder is not None:
             groups, group_codes = self._group_encoder.encode(columns.get(self._group_name, absent))
             codes[(codes == SOUND) & (group_codes != SOUND)] = NO_GROUP
+            if self.only_listed:
+                codes[(codes == SOUND) & (groups == self._unlisted)] = UNLISTED_GROUP
         if self.hide_bad:
             codes[:] = SOUND
         ids = None
