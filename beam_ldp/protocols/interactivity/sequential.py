@@ -90,6 +90,34 @@ def decompose(kernel: np.ndarray, epsilon: float, *, least: bool = True) -> Part
     return Parts(weight, (kernel - shared) / weight, public)
 
 
+def keeping(relative: np.ndarray, own: float, epsilon: float) -> np.ndarray:
+    """How to draw the told part of a kernel with densities: ask the kernel, keep some answers.
+
+    The mixture is that of `decompose(..., least=False)`, around a public datum x0. An answer y of
+    somebody whose datum is x is kept with this probability; what is kept has the law of the told
+    part, of local epsilon `epsilon`. All in all the share `weight` of answers is kept, whatever
+    the datum, so the number of draws tells nothing.
+
+    Args:
+        relative: density of y given x0, divided by that given x.
+        own: local epsilon of the kernel, from which `relative` is no further than e^own.
+        epsilon: local epsilon of the part that is left, at least `own`.
+
+    Source: specification of interactivity, section 4.3 (keep 1 - (1 - weight) k(y|x0)/k(y|x)).
+
+    >>> bool(keeping(np.exp(0.4), own=0.4, epsilon=1.0) < keeping(1.0, own=0.4, epsilon=1.0) < 1)
+    True
+    """
+    check_positive("own", own)
+    if not own <= epsilon:
+        raise ValueError(f"epsilon must be at least own, {own:g}, got {epsilon:g}")
+    ratio = np.asarray(relative, dtype=np.float64)
+    if not np.all(np.abs(np.log(ratio)) <= own + ROUNDING):
+        raise ValueError(f"relative must lie within e^{own:g} of 1")
+    weight = math.expm1(-own) / math.expm1(-epsilon)
+    return np.asarray(1 - (1 - weight) * ratio)
+
+
 def acceptance(epsilon: float, mode: Mode) -> float:
     """Probability with which the likeliest datum accepts: 1/2 in the paper, the most otherwise."""
     return 0.5 if mode == "paper" else 1 / (1 + math.exp(-epsilon))

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.protocols.interactivity.descents import Descent, level_kernel, path_of
+from beam_ldp.protocols.interactivity.descents import (
+    Descent,
+    HashedLabels,
+    level_kernel,
+    path_of,
+    separation_depth,
+)
 from beam_ldp.protocols.interactivity.kernels import joint_epsilon, kernel_epsilon
 
 
@@ -104,16 +110,119 @@ def test_simulated_descents_find_the_path(once: bool) -> None:
     assert found / runs > 1 - plan.failure - 3 * math.sqrt(plan.failure * (1 - plan.failure) / runs)
 
 
-def test_lower_bound_is_below_and_separates_only_at_astronomical_depths() -> None:
-    for depth in (3, 8, 100):
-        assert Descent(depth, 1.0).people_at_least < Descent(depth, 1.0, 1 / 3).people_asked_again
+def failure_by_hadamard(plan: Descent, people: int) -> float:
+    """Union bound over wrong labels and levels, of exact probabilities that one is not behind.
 
-    def separates(depth: float) -> bool:
-        """The paper's lower bound of asking once, above its upper bound of asking again."""
-        upper = 512 * depth**2 * math.log(depth) / math.tanh(0.5) ** 2 * 4 * math.log2(depth)
-        return depth**3 / (216 * math.expm1(1) ** 2 * math.log(depth)) > upper
+    From the kernels: a row in which both labels differ is drawn with probability 1/2, and then a
+    person says the sign of the right label as often as `right`.
+    """
+    steps = np.array([(1 - plan.right) / 2, 0.5, plan.right / 2])  # lead changes by -1, 0, 1
+    lead = np.array([1.0])
+    for _ in range(people):
+        lead = np.convolve(lead, steps)
+    return float((plan.fan_out - 1) * plan.depth * lead[: people + 1].sum())
 
-    assert not separates(1.5e11) and separates(1.7e11)
+
+def test_signs_of_a_whole_label_take_fewer_people_than_its_bits() -> None:
+    for plan in (Descent(2, 4.0, 0.1), Descent(3, 3.0, 0.2, children=4)):
+        exact = failure_by_hadamard(plan, plan.people_by_hadamard)
+        assert exact <= plan.failure < failure_by_hadamard(plan, plan.people_by_hadamard // 2)
+    paper = Descent(8, 1.0, 1 / 3)
+    assert paper.people_by_hadamard == 55124
+    assert paper.bits * paper.votes_by_hoeffding == 162936
+
+
+@pytest.mark.parametrize("depth", [3, 5, 8, 100, 10**6])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_lower_bounds_are_in_their_order_and_below_what_is_known(
+    depth: int, epsilon: float
+) -> None:
+    plan = Descent(depth, epsilon, 1 / 3)
+    scale = depth**3 / (math.expm1(epsilon) ** 2 * math.log(depth))
+    assert plan.people_at_least_of_the_paper == pytest.approx(scale / 216, rel=1e-12)
+    assert plan.people_at_least >= scale / 34 > plan.people_at_least_of_the_paper
+    assert plan.people_at_least < depth * plan.people_by_hadamard
+
+
+def test_steps_of_the_lower_bound() -> None:
+    """At the bound both claims of the proof hold, and above it one of them fails."""
+    for depth, epsilon in ((3, 0.5), (5, 1.0), (8, 3.0), (10**4, 1.0)):
+
+        def claims(people: float, depth: int = depth, epsilon: float = epsilon) -> list[bool]:
+            each = people / depth  # whose level is asked for
+            step = math.log(1 + math.expm1(epsilon) / (depth + 1))
+            surprise = depth**-8  # Claim 4.4: no label's probability doubles, but with this one
+            azuma = math.exp(-(math.log(2) ** 2) / (2 * step**2 * each))
+            told = each * epsilon * math.tanh(epsilon / 2) * 3 / depth**4  # Claim 4.6
+            # Claim 4.8: half the L1 distance, by Pinsker, costs at most 1/(3 depth) of success
+            lost = math.sqrt(2 * told) / 2
+            return [azuma <= surprise * (1 + 1e-9), lost <= (1 + 1e-9) / (3 * depth)]
+
+        bound = Descent(depth, epsilon).people_at_least
+        assert all(claims(bound)) and not all(claims(1.001 * bound))
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
+def test_what_one_answer_tells_of_all_labels_is_most_for_one_randomized_bit(epsilon: float) -> None:
+    """KL between any two rows is at most epsilon tanh(epsilon/2), which one bit attains."""
+    most = epsilon * math.tanh(epsilon / 2)
+    told = 1 / (1 + math.exp(-epsilon))
+    assert stats.entropy([told, 1 - told], [1 - told, told]) == pytest.approx(most, rel=1e-9)
+    random = np.random.default_rng(2)
+    for _ in range(500):
+        outputs = int(random.integers(2, 6))
+        low, high = random.dirichlet(np.ones(outputs)), random.dirichlet(np.ones(outputs))
+        # rows that are moved together until their ratio is epsilon
+        share = random.dirichlet(np.ones(outputs))
+        for mixed in np.linspace(0, 1, 20):
+            rows = mixed * share + (1 - mixed) * np.array([low, high])
+            if np.abs(np.log(rows[0] / rows[1])).max() <= epsilon:
+                assert stats.entropy(*rows) <= most + 1e-12
+                break
+
+
+def test_separation_shows_only_at_astronomical_depths() -> None:
+    assert separation_depth(1.0, of_the_paper=True) == pytest.approx(1.5e11, rel=0.01)
+    ours = separation_depth(1.0)
+    assert ours == pytest.approx(9.66e6, rel=0.01)
+    assert ours**4 > 1e27  # children of each node
+    for depth, separated in ((ours - 1, False), (ours, True)):
+        plan = Descent(depth, 1.0, 1 / 3)
+        assert (plan.people_at_least > plan.people_by_hadamard) == separated
+
+
+def test_a_tree_of_hashes_is_a_tree() -> None:
+    tree = HashedLabels(seed=5, children=3)
+    held = [[tree.label(level, node) for node in range(3**level)] for level in range(4)]
+    assert tree.path(4) == path_of(held, children=3)
+    labels = [tree.label(6, node) for node in range(3000)]
+    assert stats.chisquare(np.bincount(labels, minlength=3)).pvalue > 1e-3
+    assert HashedLabels(seed=6, children=3).path(20) != tree.path(20)
+    with pytest.raises(ValueError, match="children"):
+        HashedLabels(seed=5, children=1)
+
+
+def test_a_tree_that_nobody_can_hold_is_descended() -> None:
+    """Depth 8 of 4,096 children: success at least 7/8, as designed; 60 runs, seen in spec: .88.
+
+    Fails by chance once in 10,000 times at a success of 7/8; an index of the path that is off by
+    one level, or half of the votes, finds nothing.
+    """
+    plan, random, runs = Descent(8, 1.0), np.random.default_rng(11), 60
+    votes, right_bit, found = plan.votes, plan.right, 0
+    for run in range(runs):
+        tree = HashedLabels(seed=run, children=plan.fan_out)
+        node, right = 0, True
+        for level, truth in enumerate(tree.path(plan.depth)):
+            assert tree.label(level, node) == truth
+            bits = truth >> np.arange(plan.bits) & 1
+            ones = random.binomial(votes, np.where(bits, right_bit, 1 - right_bit))
+            told = int(((ones > votes // 2) << np.arange(plan.bits)).sum())
+            node, right = plan.fan_out * node + told, right and told == truth
+            if not right:
+                break
+        found += right
+    assert found >= stats.binom.ppf(1e-4, runs, 1 - plan.failure)
 
 
 def test_refusals() -> None:
@@ -125,5 +234,7 @@ def test_refusals() -> None:
         level_kernel(3, 3, 1.0)
     with pytest.raises(ValueError, match="depth"):
         _ = Descent(2, 1.0).people_at_least
+    with pytest.raises(ValueError, match="depth"):
+        _ = Descent(2, 1.0).people_at_least_of_the_paper
     with pytest.raises(ValueError, match="needs more than"):
         _ = Descent(3, 1e-9).votes

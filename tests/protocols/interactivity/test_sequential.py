@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from beam_ldp.protocols.interactivity.descents import level_kernel
 from beam_ldp.protocols.interactivity.kernels import kernel_epsilon
@@ -21,6 +21,7 @@ from beam_ldp.protocols.interactivity.sequential import (
     convert,
     decompose,
     follow_up,
+    keeping,
     protocol_epsilon,
     simulate_sequential,
     walk,
@@ -191,6 +192,48 @@ def test_mixtures_are_the_kernel_and_keep_their_epsilon(least: bool) -> None:
         assert parts.told.min() > 0
         if least:
             assert parts.weight <= decompose(kernel, rest, least=False).weight + 1e-12
+
+
+def test_answers_of_a_density_that_are_kept_have_the_law_of_the_told_part() -> None:
+    """Laplace noise on data in [0, 1], by integrals between the kinks; the share is 0.5065."""
+    own, epsilon = 0.5, 1.5
+    weight = math.expm1(-own) / math.expm1(-epsilon)
+    assert weight == pytest.approx(0.5065, abs=5e-5)
+
+    def density(y: np.ndarray, datum: float) -> np.ndarray:
+        return np.asarray(own / 2 * np.exp(-own * np.abs(y - datum)))
+
+    def kept(y: np.ndarray, datum: float) -> np.ndarray:
+        law = density(y, datum)
+        return law * keeping(density(y, 0.0) / law, own, epsilon)
+
+    grid = np.linspace(-3, 4, 141)
+    told = [kept(grid, datum) / weight for datum in (0.0, 0.3, 1.0)]
+    for datum, law in zip((0.0, 0.3, 1.0), told, strict=True):
+        ends = [-80.0, 0.0, *([datum] if datum else []), 80.0]
+        share = sum(
+            integrate.quad(kept, low, high, args=(datum,))[0]
+            for low, high in itertools.pairwise(ends)
+        )
+        assert share == pytest.approx(weight, abs=1e-9)
+        np.testing.assert_allclose(
+            weight * law + (1 - weight) * density(grid, 0.0), density(grid, datum), atol=1e-15
+        )
+    ratios = [np.log(a / b).max() for a in told for b in told]
+    assert max(ratios) == pytest.approx(epsilon, abs=1e-9)  # attained, at answers below 0
+
+
+def test_keeping_is_the_papers_mixture_of_a_finite_kernel() -> None:
+    kernel = random_kernel(np.random.default_rng(4), 4, 3)
+    own = kernel_epsilon(kernel)
+    parts = decompose(kernel, 2 * own, least=False)
+    kept = kernel * keeping(kernel[0] / kernel, own, 2 * own)
+    assert kept / parts.weight == pytest.approx(parts.told, abs=1e-12)
+    assert keeping(kernel[0] / kernel, own, own) == pytest.approx(np.ones((4, 3)), abs=1e-12)
+    with pytest.raises(ValueError, match="relative must lie"):
+        keeping(np.array([2.0]), 0.5, 1.0)
+    with pytest.raises(ValueError, match="epsilon must be at least own"):
+        keeping(np.array([1.0]), 0.5, 0.4)
 
 
 def test_weights_of_the_specification() -> None:
