@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,10 +75,28 @@ def command(log: Path) -> Result:
     return CliRunner().invoke(group, ["audit-interactivity", str(log), f"--epsilon={EPSILON}"])
 
 
-def test_a_mean_in_two_rounds_passes(place: Path, tmp_path: Path) -> None:
-    assert user_mean.main(user_means(place, tmp_path / "log")) == DONE
-    assert command(tmp_path / "log").exit_code == CLEAN
-    report = audited(tmp_path / "log")
+@pytest.fixture(scope="module")
+def mean(place: Path) -> Path:
+    """The log of a mean in two rounds with fresh noise."""
+    assert user_mean.main(user_means(place, place / "mean")) == DONE
+    return place / "mean"
+
+
+@pytest.fixture(scope="module")
+def reports(place: Path) -> Path:
+    """A folder with the reports of devices, memoized, and their log."""
+    assert randomize.main(device_reports(place, place / "devices")) == DONE
+    return place / "devices"
+
+
+def device_reports(place: Path, folder: Path, name: str = "reports") -> list[str]:
+    return flags(place, folder / "log", "--column=word", f"--domain={place}/domain.txt",
+                 f"--memoize-key-file={place}/noise", f"--output={folder}/{name}")  # fmt: skip
+
+
+def test_a_mean_in_two_rounds_passes(mean: Path) -> None:
+    assert command(mean).exit_code == CLEAN
+    report = audited(mean)
     assert (report.people.people, report.depth, report.max_epsilon) == (PEOPLE, 2, EPSILON)
     assert report.interactivity == "sequentially interactive" and report.noninteractive is False
 
@@ -122,40 +141,38 @@ def test_people_asked_at_two_levels_are_found(
     assert report.people.over == PEOPLE and report.max_epsilon == 2 * EPSILON
 
 
-def test_a_run_again_with_fresh_noise_is_found_and_memoized_is_none(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_run_again_with_fresh_noise_is_found(place: Path, mean: Path, tmp_path: Path) -> None:
     """What a retried bundle does, for everybody: the same release, drawn once more."""
-    for name, more in (("fresh", ()), ("memoized", (f"--memoize-key-file={place}/noise",))):
-        log = tmp_path / name
-        for _ in range(2):
-            assert user_mean.main(user_means(place, log, *more)) == DONE
-        report = audited(log)
-        assert report.people.records == 2 * PEOPLE and report.people.people == PEOPLE
-        if name == "memoized":
-            assert report.clean and report.people.retries == PEOPLE
-            continue
-        assert command(log).exit_code == FLAGGED
-        found = {one.name: one.count for one in report.findings}
-        drawn = report.people.retries + found["re-randomized on retry"]
-        assert drawn == PEOPLE and found["over budget"] == found["re-randomized on retry"]
+    log = Path(shutil.copytree(mean, tmp_path / "log"))
+    assert user_mean.main(user_means(place, log)) == DONE
+    report = audited(log)
+    assert report.people.records == 2 * PEOPLE and report.people.people == PEOPLE
+    assert command(log).exit_code == FLAGGED
+    found = {one.name: one.count for one in report.findings}
+    drawn = report.people.retries + found["re-randomized on retry"]
+    assert drawn == PEOPLE and found["over budget"] == found["re-randomized on retry"]
 
 
-def test_reports_from_devices_leave_a_log(place: Path, tmp_path: Path) -> None:
-    told = flags(place, tmp_path / "log", "--column=word", f"--domain={place}/domain.txt")
-    assert randomize.main([*told, f"--output={tmp_path}/reports"]) == DONE
-    report = audited(tmp_path / "log")
+def test_a_run_again_with_memoized_noise_is_none(place: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for _ in range(2):
+        assert user_mean.main(user_means(place, log, f"--memoize-key-file={place}/noise")) == DONE
+    report = audited(log)
+    assert report.clean and report.people.retries == report.people.people == PEOPLE
+    assert report.people.records == 2 * PEOPLE
+
+
+def test_reports_from_devices_leave_a_log(reports: Path) -> None:
+    report = audited(reports / "log")
     assert report.clean and report.people.by_queries == {1: PEOPLE} and report.noninteractive
-    assert not [p for p in (tmp_path / "reports").iterdir() if "asked" in p.name]
+    assert not [p for p in (reports / "reports").iterdir() if "asked" in p.name]
 
 
-def test_a_log_names_nobody_and_its_key_is_nowhere(place: Path, tmp_path: Path) -> None:
-    told = flags(place, tmp_path / "log", "--column=word", f"--domain={place}/domain.txt")
-    assert randomize.main([*told, f"--output={tmp_path}/reports"]) == DONE
+def test_a_log_names_nobody_and_its_key_is_nowhere(reports: Path) -> None:
     ids = [f"person-{i}" for i in range(PEOPLE)]
-    for path in (p for p in tmp_path.rglob("*") if p.is_file()):
+    for path in (p for p in reports.rglob("*") if p.is_file()):
         assert SECRET not in path.read_bytes() and b"person-" not in path.read_bytes()
-    (path,) = (tmp_path / "log").iterdir()
+    (path,) = (reports / "log").iterdir()
     assert path.stat().st_mode & 0o077 == 0
     table = pq.read_table(path)
     users = table.column("user").to_numpy().view(np.uint64)
@@ -165,7 +182,7 @@ def test_a_log_names_nobody_and_its_key_is_nowhere(place: Path, tmp_path: Path) 
     for_the_ledger = PeopleKey(SECRET, "visits").tags(ids)
     assert not set(users.tolist()) & set(for_the_ledger.tolist())
     assert set(table.column("run").to_pylist()) == {"visits/week 1"}
-    assert repr(SECRET) not in repr(RecordLog("log", f"{place}/key", "visits", "week 1"))
+    assert repr(SECRET) not in repr(RecordLog("log", f"{reports}/key", "visits", "week 1"))
 
 
 @pytest.mark.parametrize(

@@ -92,19 +92,19 @@ def test_right_bits_of_random_people_are_those_of_their_kernels() -> None:
 def test_simulated_descents_find_the_path(once: bool) -> None:
     """Everybody asked at every level, or people of their own for each: the same success."""
     plan, random, runs, found = Descent(3, 2.0, children=4), np.random.default_rng(5), 200, 0
-    told = 1 / (1 + math.exp(-plan.epsilon))
+    told, votes = 1 / (1 + math.exp(-plan.epsilon)), plan.votes
     for _ in range(runs):
         bits = random.integers(2, size=(plan.depth, plan.bits))
-        known = random.integers(2 * plan.depth, size=(plan.bits, plan.votes))
+        known = random.integers(2 * plan.depth, size=(plan.bits, votes))
         right = True
         for level in range(plan.depth):
             if once:
-                known = random.integers(2 * plan.depth, size=(plan.bits, plan.votes))
+                known = random.integers(2 * plan.depth, size=(plan.bits, votes))
             ones = np.where(
                 known == level, np.where(bits[level][:, None] == 1, told, 1 - told), 0.5
             )
-            votes = (random.random(ones.shape) < ones).sum(axis=1)
-            right = right and bool(np.all((votes > plan.votes // 2) == bits[level]))
+            for_one = (random.random(ones.shape) < ones).sum(axis=1)
+            right = right and bool(np.all((for_one > votes // 2) == bits[level]))
         found += right
     # a success rate of 1 - beta is allowed to be missed by three standard errors
     assert found / runs > 1 - plan.failure - 3 * math.sqrt(plan.failure * (1 - plan.failure) / runs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -94,17 +95,24 @@ def test_questions_about_one_level_each_cost_one_epsilon_in_all() -> None:
 def test_no_transcript_that_the_filter_lets_through_tells_more_than_the_budget(seed: int) -> None:
     """Questions depend on the answers so far; the protocol ends where one does not fit."""
 
+    @cache
+    def person(answers: tuple[int, ...]) -> LikelihoodFilter:
+        if not answers:
+            return LikelihoodFilter(3, budget=1.0)
+        before = person(answers[:-1])
+        after = LikelihoodFilter(3, before.budget)
+        after.logs = before.logs
+        after.answered(asked(answers[:-1]), answers[-1])
+        return after
+
+    @cache
+    def asked(answers: tuple[int, ...]) -> np.ndarray:
+        return random_kernel(np.random.default_rng([seed, *answers]), 3, 2, spread=0.8)
+
     def protocol(answers: tuple[int, ...]) -> Question | None:
-        person = LikelihoodFilter(3, budget=1.0)
-        for asked in range(len(answers) + 1):
-            kernel = random_kernel(
-                np.random.default_rng([seed, *answers[:asked]]), 3, 2, spread=0.8
-            )
-            if asked == 5 or not person.fits(kernel):
-                return None
-            if asked < len(answers):
-                person.answered(kernel, answers[asked])
-        return Question("a person", kernel)
+        kernel = asked(answers)
+        fits = len(answers) < 5 and person(answers).fits(kernel)
+        return Question("a person", kernel) if fits else None
 
     assert 0 < protocol_epsilon(protocol) <= 1.0 + 1e-9
 
