@@ -41,6 +41,8 @@ READ = {
     "one public report: random bits here, and epsilons, which add up along the red curve only.",
     "gradient_inversion.png": "`python -m benchmarks.gradient_inversion`. Each row is what one message shows of the first row; "
     "without a mechanism that is everything, at a local epsilon of 4 nothing.",
+    "experiments.png": "`python -m benchmarks.experiments`. Read down at one epsilon: no locally private test lies below the blue "
+    "line, and none of any kind below the dotted one; the distance to grey is what privacy costs, that to red what trusting nobody costs.",
     "few_random_bits.png": "`python -m benchmarks.few_random_bits`. Where a curve leaves the blue one, the bits no longer suffice; "
     "the green one of the left picture spends them on fewer people and stays close.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "
