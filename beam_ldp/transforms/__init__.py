@@ -53,7 +53,8 @@ from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_sh
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
-    from beam_ldp.transforms.interactivity import AskWithinBudget, AuditInteractivity
+    from beam_ldp.transforms.interactivity import AuditInteractivity
+    from beam_ldp.transforms.odometer import PerPersonFilter
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -75,7 +76,6 @@ _OF_QUESTIONS = {
 
 __all__ = [
     "Aggregate",
-    "AskWithinBudget",
     "AtLevel",
     "AuditInteractivity",
     "BadRow",
@@ -100,6 +100,7 @@ __all__ = [
     "MeanQuery",
     "MeanRow",
     "MismatchError",
+    "PerPersonFilter",
     "PrivateEstimate",
     "PrivateFrequencies",
     "PrivateHeavyHitters",
@@ -147,10 +148,14 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms import heavy_hitters
 
         return getattr(heavy_hitters, name)
-    if name in ("AskWithinBudget", "AuditInteractivity"):
-        from beam_ldp.transforms import interactivity
+    if name == "AuditInteractivity":
+        from beam_ldp.transforms.interactivity import AuditInteractivity
 
-        return getattr(interactivity, name)
+        return AuditInteractivity
+    if name == "PerPersonFilter":
+        from beam_ldp.transforms.odometer import PerPersonFilter
+
+        return PerPersonFilter
     if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 

@@ -1,8 +1,7 @@
-"""Who is asked what, in a pipeline: the audit of records, and a filter by what is left."""
+"""Who was asked what, in a pipeline: the audit of records."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,20 +16,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.protocols.interactivity.auditing import InteractivityReport, claim_of
 from beam_ldp.protocols.interactivity.log_files import reason_of, records_of_rows
 from beam_ldp.protocols.interactivity.records import (
-    NANO,
     ROW,
     About,
     RecordBlock,
-    hash_people,
     records_of,
 )
 from beam_ldp.protocols.interactivity.tallies import Claim, LogTally, Tally, tally
-from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.transforms.elements.blocks import BadRow, ValueBlock
+from beam_ldp.transforms.elements.blocks import BadRow
 from beam_ldp.transforms.elements.stages import (
     StageError,
-    counter,
-    expect,
     expect_unshuffled,
     typed_outputs,
 )
@@ -178,141 +172,3 @@ def _report(sums: _Sums, epsilon: float, delta: float) -> dict[str, Any]:
     log = LogTally(sums.people, sums.about.declared, len(sums.about.runs))
     told = InteractivityReport(epsilon, delta, log, {}).to_json()
     return {**told, "clean": told["clean"] and not sums.bad_rows, "num_bad_rows": sums.bad_rows}
-
-
-# Asking no more than was promised -----------------------------------------------------------------
-
-
-class AskWithinBudget(beam.PTransform):
-    """Lets a question pass to the people whose budget it still fits: an additive odometer.
-
-    A person's answers cost at most the sum of the local epsilons of their questions, also where a
-    question depends on earlier answers; who would exceed `epsilon` is left out of this question.
-    That is decided by costs alone, never by values, so leaving out tells nothing of them.
-
-    In: `ValueBlock`s with user ids, before `Randomize`; a person with two rows is asked twice. Out:
-    the same rows but for those left out. Attribute of the result: `spent`, what everybody has spent
-    with this question, which the next question about the same people takes as `before`. People
-    are told apart by 64-bit hashes of their ids; two who share one share a budget.
-
-    It needs to know who is who, so it runs on the device or at the trusted edge: what comes out of
-    a shuffler is refused.
-
-    Args:
-        epsilon: what everybody was promised for all questions together.
-        randomizer: that the question is asked with.
-        before: `spent` of the question before; None for the first.
-
-    Raises:
-        StageError: for what has gone through a `Shuffle`, and for what is no `ValueBlock`.
-        ValueError: for no epsilon; at run time for blocks without user ids.
-
-    >>> import apache_beam as beam
-    >>> import numpy as np
-    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
-    >>> oracle = KRandomizedResponse(4, local_epsilon=1.0)
-    >>> block = ValueBlock(np.arange(3), user_ids=np.array([7, 8, 8]))
-    >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
-    ...     values = pipeline | beam.Create([block]).with_output_types(ValueBlock)
-    ...     first = values | "Once" >> AskWithinBudget(2.0, oracle)
-    ...     again = values | "Again" >> AskWithinBudget(2.0, oracle, before=first.spent)
-    ...     _ = again | beam.Map(lambda asked: print(asked.user_ids.tolist()))
-    [7]
-    """
-
-    def __init__(
-        self,
-        epsilon: float,
-        randomizer: LocalRandomizer,
-        *,
-        before: beam.PCollection | None = None,
-    ) -> None:
-        super().__init__()
-        cost = math.ceil(randomizer.local_epsilon * NANO)
-        self._doer = _Ask(claim_of(epsilon).nano, cost)
-        self._before = before
-
-    def expand(self, values: beam.PCollection) -> beam.PCollection:
-        expect_unshuffled("AskWithinBudget", values)
-        if expect("AskWithinBudget", values, ValueBlock).keyed:
-            raise StageError("AskWithinBudget takes ValueBlock without keys")
-        parted = values | "Part" >> beam.FlatMap(_by_person).with_output_types(_PARTED)
-        together = (parted,) if self._before is None else (parted, self._before)
-        people = (
-            together
-            | "With before" >> beam.Flatten()
-            | "Bring people together" >> beam.GroupByKey()
-        )
-        asked, spent = typed_outputs(
-            people,
-            "Ask",
-            beam.ParDo(self._doer),
-            ValueBlock,
-            spent=_PARTED,
-        )
-        asked.spent = spent
-        return asked
-
-    def display_data(self) -> dict[str, Any]:
-        return {"budget": self._doer.budget / NANO, "cost": self._doer.cost / NANO}
-
-
-_PARTED = typehints.Tuple[int, typehints.Any]
-_SPENT = np.dtype([("person", "<u8"), ("nano", "<i8")])
-
-
-def _by_person(block: ValueBlock) -> Iterator[tuple[int, ValueBlock]]:
-    if block.user_ids is None:
-        raise ValueError("AskWithinBudget needs user ids: name the user id column")
-    shard = (hash_people(block.user_ids) % np.uint64(_SHARDS)).astype(np.int64)
-    for number in np.unique(shard).tolist():
-        yield number, block.where(shard == number)
-
-
-@dataclass(eq=False)
-class _Ask(beam.DoFn):
-    """The people of a shard who can afford the question, and what all of them have spent."""
-
-    budget: int
-    cost: int
-
-    def setup(self) -> None:
-        self._left_out = counter("asks_left_out")
-
-    def process(self, element: tuple[int, Iterable[Any]]) -> Iterator[Any]:
-        shard, held = element
-        blocks, spent = [], np.empty(0, dtype=_SPENT)
-        for one in held:
-            if isinstance(one, bytes):
-                spent = np.concatenate([spent, np.frombuffer(one, dtype=_SPENT)])
-            else:
-                blocks.append(one)
-        for block in sorted(blocks, key=_place):
-            asked, spent = self._ask(block, spent)
-            self._left_out.inc(len(block) - len(asked))
-            if len(asked):
-                yield asked
-        yield beam.pvalue.TaggedOutput("spent", (shard, spent.tobytes()))
-
-    def _ask(self, block: ValueBlock, spent: np.ndarray) -> tuple[ValueBlock, np.ndarray]:
-        assert block.user_ids is not None
-        words = hash_people(block.user_ids)
-        people, own = np.unique(np.concatenate([spent["person"], words]), return_inverse=True)
-        sums = np.zeros(len(people), dtype=np.int64)
-        np.add.at(sums, own[: len(spent)], spent["nano"])
-        own = own[len(spent) :]
-        order = np.argsort(own, kind="stable")
-        starts = np.flatnonzero(np.r_[True, own[order][1:] != own[order][:-1]])
-        turn = np.empty(len(own), dtype=np.int64)  # of a person's rows in this block, from 1
-        lengths = np.diff(np.r_[starts, len(own)])
-        turn[order] = np.arange(len(own)) - np.repeat(starts, lengths) + 1
-        fits = sums[own] + turn * self.cost <= self.budget
-        np.add.at(sums, own[fits], self.cost)
-        after = np.empty(len(people), dtype=_SPENT)
-        after["person"], after["nano"] = people, sums
-        return block.where(fits), after
-
-
-def _place(block: ValueBlock) -> tuple[str, int]:
-    first = 0 if block.positions is None else int(block.positions[0])
-    return block.source, first

@@ -1,4 +1,4 @@
-"""Who is asked what, in pipelines: the audit is that of the log; nobody is asked over budget."""
+"""Who was asked what, in pipelines: the audit is that of the log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from apache_beam.transforms.window import FixedWindows
 from beam_ldp.protocols.interactivity.auditing import audit_records
 from beam_ldp.protocols.interactivity.records import records_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms import AskWithinBudget, AuditInteractivity, Randomize, Shuffle
+from beam_ldp.transforms import AuditInteractivity, PerPersonFilter, Randomize, Shuffle
 from beam_ldp.transforms.elements.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.elements.stages import StageError
-from tests.transforms.helpers import local, run
+from tests.transforms.helpers import run
 
 pytestmark = pytest.mark.pipeline
 
@@ -95,63 +95,17 @@ def test_behind_a_shuffle_both_are_refused_when_the_pipeline_is_built() -> None:
     shuffled = reports | Shuffle(ORACLE, min_reports=1)
     permuted = reports | "Permute" >> Shuffle(ORACLE, min_reports=1, output="reports")
     for i, late in enumerate((shuffled, permuted)):
-        for stage in (AuditInteractivity(1.0), AskWithinBudget(1.0, ORACLE)):
+        for stage in (AuditInteractivity(1.0), PerPersonFilter(1.0, ORACLE)):
             with pytest.raises(StageError, match="before the shuffle.* linked to people again"):
                 _ = late | f"{type(stage).__name__} {i}" >> stage
-    with pytest.raises(StageError, match="AskWithinBudget takes ValueBlock"):
-        _ = reports | "Of reports" >> AskWithinBudget(1.0, ORACLE)
+    with pytest.raises(StageError, match="PerPersonFilter takes ValueBlock"):
+        _ = reports | "Of reports" >> PerPersonFilter(1.0, ORACLE)
     assert reports.element_type is ReportBlock
     windowed = values | beam.WindowInto(FixedWindows(1))
     with pytest.raises(StageError, match="global window"):
         _ = windowed | "Windowed" >> AuditInteractivity(1.0)
     for wrong in (0.0, float("nan")):
         with pytest.raises(ValueError, match="epsilon must"):
-            AskWithinBudget(wrong, ORACLE)
+            PerPersonFilter(wrong, ORACLE)
         with pytest.raises(ValueError, match="epsilon must"):
             AuditInteractivity(wrong)
-
-
-def test_nobody_is_asked_over_budget_and_everybody_else_is() -> None:
-    """Two questions of 0.75 fit into 1.5: person i has i rows in the first question."""
-    ids = np.repeat(np.arange(6), np.arange(6))
-    first = [ValueBlock(ids[i::3], ids[i::3], None, f"part {i}", np.arange(5)) for i in range(3)]
-    texts = np.array([b"ada", b"bob", *(b"%d" % i for i in range(6))], dtype=object)
-    second = [ValueBlock(np.arange(8), texts)]
-
-    def build(pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
-        asked = (
-            pipeline
-            | "First" >> beam.Create(first).with_output_types(ValueBlock)
-            | "Ask first" >> AskWithinBudget(1.5, ORACLE)
-        )
-        then = (
-            pipeline
-            | "Second" >> beam.Create(second).with_output_types(ValueBlock)
-            | "Ask second" >> AskWithinBudget(1.5, ORACLE, before=asked.spent)
-        )
-        last = (
-            pipeline
-            | "Third" >> beam.Create(second).with_output_types(ValueBlock)
-            | "Ask third" >> AskWithinBudget(1.5, ORACLE, before=then.spent)
-        )
-        return {"first": asked, "second": then, "third": last}
-
-    found = collected(build)
-    of_first = np.concatenate([block.user_ids for block in found["first"]])
-    assert np.bincount(of_first).tolist() == [0, 1, 2, 2, 2, 2]
-    assert all(np.array_equal(block.values, block.user_ids) for block in found["first"])
-
-    def people(blocks: list[ValueBlock]) -> set[bytes]:
-        return {bytes(one) for block in blocks for one in np.asarray(block.user_ids).tolist()}
-
-    assert people(found["second"]) == {b"ada", b"bob", b"0", b"1"}  # 2 to 5 have spent all
-    assert people(found["third"]) == {b"ada", b"bob", b"0"}
-
-
-def test_blocks_without_ids_are_refused() -> None:
-    with pytest.raises(Exception, match="AskWithinBudget needs user ids"), local() as pipeline:
-        _ = (
-            pipeline
-            | beam.Create([ValueBlock(np.arange(3))]).with_output_types(ValueBlock)
-            | AskWithinBudget(1.0, ORACLE)
-        )

@@ -66,6 +66,20 @@ def joint_epsilon(kernels: Sequence[Any]) -> float:
     return float(total.max())
 
 
+def asks_that_fit(states: np.ndarray, logs: np.ndarray, budget: float) -> np.ndarray:
+    """Whom of many people a question may be asked, each with answers of their own: bool `(n,)`.
+
+    Args:
+        states: `(n, inputs)` log-likelihoods of everybody's answers so far.
+        logs: `(inputs, outputs)` logarithms of the kernel.
+        budget: most that the range of log-likelihoods may come to, whatever the answer.
+    """
+    most = np.zeros(len(states))
+    for answer in logs.T:
+        np.maximum(most, np.ptp(states + answer, axis=1), out=most)
+    return np.asarray(most <= budget + ROUNDING)
+
+
 @dataclass
 class LikelihoodFilter:
     """How much of one person's budget is spent, exactly, also where questions depend on answers.
@@ -106,8 +120,7 @@ class LikelihoodFilter:
 
     def fits(self, kernel: Any) -> bool:
         """Whether the question may be asked: decided by no answer to it, and by no datum."""
-        after = self.logs[:, None] + np.log(self._check(kernel))
-        return bool(np.ptp(after, axis=0).max() <= self.budget + ROUNDING)
+        return bool(asks_that_fit(self.logs[None], np.log(self._check(kernel)), self.budget)[0])
 
     def answered(self, kernel: Any, answer: int) -> None:
         """Note an answer.

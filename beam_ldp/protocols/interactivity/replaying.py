@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.protocols.interactivity.kernels import ROUNDING, check_kernel
+from beam_ldp.protocols.interactivity.kernels import asks_that_fit, check_kernel
 from beam_ldp.protocols.interactivity.log_files import columns_of
 from beam_ldp.protocols.interactivity.records import hash_people
 
 MOST_RECORDS = 2_000_000  # held in memory
-_CELLS = 1 << 22  # of likelihoods after each answer, that are looked at together
 _NEEDED = ("seq", "user", "randomizer", "round", "output")
 
 
@@ -50,7 +49,7 @@ class _Asked:
 def replay_logs(paths: Sequence[Path], kernels: Mapping[str, Any], epsilon: float) -> Replay | None:
     """Replay logs that were found sound.
 
-    Time and memory: queries times inputs times outputs, in parts.
+    Time: queries times inputs times outputs. Memory: queries times inputs.
 
     Args:
         paths: of the logs.
@@ -110,18 +109,16 @@ def replay(asked: _Asked, logs: Sequence[np.ndarray], epsilon: float) -> Replay:
     people = asked.people[order]
     turn = np.empty(len(people), dtype=np.int64)
     turn[order] = np.arange(len(people)) - np.searchsorted(people, people)
-    for own in _parts(turn, asked.kernels, max(1, _CELLS // max(one.size for one in logs))):
+    for own in _parts(turn, asked.kernels):
         who, kernel = asked.people[own], logs[asked.kernels[own[0]]]
-        after = state[who][:, :, None] + kernel
-        over[who] |= np.ptp(after, axis=1).max(axis=1) > epsilon + ROUNDING
-        state[who] = np.take_along_axis(after, asked.answers[own][:, None, None], axis=2)[:, :, 0]
+        over[who] |= ~asks_that_fit(state[who], kernel, epsilon)
+        state[who] += kernel.T[asked.answers[own]]
         most = max(most, float(np.ptp(state[who], axis=1).max()))
     return Replay(int(over.sum()), most)
 
 
-def _parts(turn: np.ndarray, kernels: np.ndarray, most: int) -> list[np.ndarray]:
+def _parts(turn: np.ndarray, kernels: np.ndarray) -> list[np.ndarray]:
     """Queries of one turn and one kernel together, the turns in order: each person once in each."""
     order = np.lexsort((kernels, turn))
     changes = (np.diff(turn[order]) != 0) | (np.diff(kernels[order]) != 0)
-    runs = np.split(order, np.flatnonzero(changes) + 1)
-    return [run[i : i + most] for run in runs for i in range(0, len(run), most)]
+    return np.split(order, np.flatnonzero(changes) + 1)

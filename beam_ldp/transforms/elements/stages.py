@@ -344,7 +344,7 @@ METRICS = (
     Metric("encode_block_rows", "distribution", "encode", "rows of a block that was encoded"),
     Metric("encode_microseconds", "distribution", "encode", "time for a thousand rows or more"),
     Metric("users", "counter", "BoundContributions", "persons, each with one row"),
-    Metric("asks_left_out", "counter", "AskWithinBudget", "rows of people whose budget the "
+    Metric("asks_left_out", "counter", "PerPersonFilter", "rows of people whose budget the "
            "question would exceed"),
     Metric("reports_randomized", "counter", "Randomize", "reports made, attempts that an engine "
            "threw away included where it counts those"),
