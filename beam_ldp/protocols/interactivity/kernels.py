@@ -7,6 +7,7 @@ what a device runs is the kernel of its integer thresholds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.randomizers.checks import check_positive
+from beam_ldp.randomizers.words import WORD_VALUES, exp_lower
 
 ROUNDING = 1e-9
 """Above a budget by this much is rounding of logarithms, not a cost."""
@@ -78,6 +80,79 @@ def asks_that_fit(states: np.ndarray, logs: np.ndarray, budget: float) -> np.nda
     for answer in logs.T:
         np.maximum(most, np.ptp(states + answer, axis=1), out=most)
     return np.asarray(most <= budget + ROUNDING)
+
+
+_TOGETHER = 2.0**-36  # rows are drawn together by this much, to absorb all rounding
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerKernel:
+    """A kernel as a device draws it: one 64-bit word against integer thresholds.
+
+    Each answer has a whole number of the 2^64 words, so its probabilities are known exactly. They
+    differ from those of the kernel by less than 2^-35.
+
+    Attributes:
+        thresholds: `(inputs, outputs - 1)` uint64: words below number j give an answer up to j.
+
+    >>> told = IntegerKernel.of([[0.75, 0.25], [0.25, 0.75]], epsilon=math.log(3))
+    >>> told.inputs, told.epsilon <= math.log(3)
+    (2, True)
+    >>> told.draw(np.array([0, 1]), np.array([2**63, 2**63], dtype=np.uint64)).tolist()
+    [0, 1]
+    """
+
+    thresholds: np.ndarray
+
+    @classmethod
+    def of(cls, kernel: Any, epsilon: float) -> IntegerKernel:
+        """Of a kernel whose local epsilon is at most `epsilon`: so is that of the integers.
+
+        Raises:
+            ValueError: if it is larger, or if an answer is so rare that 64-bit words cannot keep
+                the promise.
+        """
+        rows = check_kernel(kernel)
+        own = kernel_epsilon(rows)
+        if own > epsilon + ROUNDING:
+            raise ValueError(f"kernel has epsilon {own:g}, more than the promise of {epsilon:g}")
+        rows = rows + _TOGETHER * (rows.mean(axis=0) - rows)
+        sums = np.cumsum(rows / rows.sum(axis=1, keepdims=True), axis=1)[:, :-1]
+        if sums.shape[1] and sums.max() < 1:
+            made = cls(np.floor(sums * 2.0**64).astype(np.uint64))
+            bound = exp_lower(epsilon)
+            if all(low > 0 and high <= bound * low for low, high in zip(*made._words())):
+                return made
+        raise ValueError("kernel must have two answers or more, none too rare for 64-bit words")
+
+    @property
+    def inputs(self) -> int:
+        """Number of data."""
+        return len(self.thresholds)
+
+    @property
+    def epsilon(self) -> float:
+        """Its minimal local epsilon."""
+        least, most = self._words()
+        return max(math.log(high / low) for low, high in zip(least, most))
+
+    def draw(self, data: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """Answers of people with these data, `(n,)` int64, from one uniform word each.
+
+        Raises:
+            ValueError: for a datum that is none; it is not quoted.
+        """
+        if len(data) and not 0 <= data.min() <= data.max() < self.inputs:
+            raise ValueError(f"data must lie in 0 .. {self.inputs - 1}")
+        return (words[:, None] >= self.thresholds[data]).sum(axis=1)
+
+    def _words(self) -> tuple[list[int], list[int]]:
+        """Of each answer the number of words, of the datum with the fewest and with the most."""
+        first = np.zeros((self.inputs, 1), dtype=np.uint64)
+        counts = np.diff(np.hstack([first, self.thresholds]), axis=1)
+        last = self.thresholds[:, -1]
+        least = [*counts.min(axis=0).tolist(), WORD_VALUES - int(last.max())]
+        return least, [*counts.max(axis=0).tolist(), WORD_VALUES - int(last.min())]
 
 
 @dataclass
