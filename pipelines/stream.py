@@ -61,7 +61,7 @@ _NOT_STREAMED = {
     "question": ("bins", "quantiles", "between", "fan_out", "staged"),
     "source": ("max_bad_rows",),
     "output": ("bad_rows_file",),
-    "release": ("people_store", "log"),
+    "release": ("people_store",),
 }
 
 

@@ -109,7 +109,8 @@ def test_flags_that_do_not_fit_are_named(without, flags, message):
 
 @pytest.mark.exact
 def test_flags_of_a_stream():
-    given = parsed("--slide", "20s", "--allowed-lateness", "5m", "--late", "dead-letter")
+    log = ("--user-id", "u", "--interaction-log", "log", "--interaction-key-file", "key")
+    given = parsed("--slide", "20s", "--allowed-lateness", "5m", "--late", "dead-letter", *log)
     stream = check_stream(given)
     assert (stream.window, stream.slide, stream.period) == (60, 20, 20)
     assert (stream.allowed_lateness, stream.late) == (300, "dead-letter")

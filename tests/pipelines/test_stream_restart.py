@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from beam_ldp.pipelines.streams.results import (
     read_folder,
     span,
 )
+from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE
+from beam_ldp.transforms.device.side import RandomizeBlocks
 from beam_ldp.transforms.elements.portable import PortableDomain
 from tests.ledger.parts import parts_of
 
@@ -65,7 +68,13 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
         ORACLE,
         column=question,
         min_reports=50,
-        noise=Noise(dataset="people", id="week", key_file=str(folder / "key")),
+        noise=Noise(
+            dataset="people",
+            id="week",
+            key_file=str(folder / "key"),
+            log=str(folder / "log"),
+            log_key_file=str(folder / "log key"),
+        ),
         question=question,
         people=People(one_row=True),
         budget=ChargeTo("people", url, run_id="live", windows=4),
@@ -88,8 +97,9 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    (tmp_path / "key").write_bytes(bytes(range(32)))
-    (tmp_path / "key").chmod(0o600)
+    for name, secret in (("key", bytes(range(32))), ("log key", bytes(32))):
+        (tmp_path / name).write_bytes(secret)
+        (tmp_path / name).chmod(0o600)
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=100)
     return tmp_path
@@ -103,6 +113,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes() for path in (folder / "out").glob("*/*")
     }
+
+
+def asked_in(folder: Path, epsilon: float) -> InteractivityReport:
+    """The audit of who was asked what, in all starts."""
+    return audit_logs(sorted((folder / "log").iterdir()), epsilon)
 
 
 def test_windows_that_were_released_stay_as_they_are(place):
@@ -119,6 +134,21 @@ def test_windows_that_were_released_stay_as_they_are(place):
     notices = [told for name, told in read_folder(place / "out", set()) if "withheld" in name]
     assert [(told["num_reports"], told["reason"]) for told in notices] == [(160, ENDED_BEFORE)]
     assert audit(ledger_of(place).rows()).clean
+    asked = asked_in(place, 4.0)
+    assert asked.clean and asked.people.by_queries == {1: 70, 2: 90}  # each window is a round
+    assert asked.people.retries == 100 and asked.people.records == 100 + 160 + 90
+    assert asked.noninteractive and asked.depth == 1 and asked.mergeable == 90
+    assert asked_in(place, 2.0).people.over == 90
+
+
+def test_a_stream_that_draws_anew_when_it_starts_again_fails_its_audit(place, monkeypatch):
+    monkeypatch.setattr(RandomizeBlocks, "_rng", lambda *_: None)
+    for _ in range(2):
+        a_start(place, 0, rows(0, 100, 10), 61)
+    asked = asked_in(place, 2.0)
+    found = {one.name: one.count for one in asked.findings}
+    assert not asked.clean and found["re-randomized on retry"] == 100 - asked.people.retries > 0
+    assert found["over budget"] == found["re-randomized on retry"]
 
 
 def test_price_and_ledger_name_each_window_alike(place):
@@ -138,8 +168,8 @@ def test_a_window_that_was_open_sends_the_same_reports(place, tmp_path_factory):
     a_start(place, 0, rows(0, 100, 10), 61)
     (lost,) = (place / "out").glob(f"*/{TABLE}")
     other = tmp_path_factory.mktemp("other")
-    (other / "key").write_bytes((place / "key").read_bytes())
-    (other / "key").chmod(0o600)
+    for name in ("key", "log key"):
+        shutil.copy(place / name, other / name)
     ledger = BudgetLedger.create(f"sqlite:///{other / 'ledger.db'}")
     ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=100)
     a_start(other, 0, rows(0, 100, 10), 61)

@@ -32,6 +32,10 @@ _HASH = 8  # bytes
 class AskedRecords:
     """What a bundle asks, kept until it ends, and then written to a file of its own.
 
+    Each window is a round of its own, in the order of their ends, in microseconds. What is asked in
+    the first round of a release is fixed up front, in all windows; later rounds may depend on
+    whatever was published by then, in earlier windows too.
+
     A bundle that an engine repeats leaves its records again: memoized noise gives the same answers,
     which count once; fresh noise gives others, which the audit finds.
 
@@ -87,16 +91,17 @@ class AskedRecords:
         self.begin()
 
     def _table(self, tags: np.ndarray, answers: np.ndarray, window: Any) -> pa.Table:
-        bounds, number = window_bounds(window), self._log.number
-        run = self._log.run if bounds is None else f"{self._log.run} {bounds}"
+        number, bounds = self._log.number, window_bounds(window)
+        end = 0 if bounds is None else bounds[1]
+        seq = max(end, 0) + number
         same = {
-            "seq": number,
+            "seq": seq,
             "randomizer": self._name,
-            "round": number,
+            "round": end + number,
             "epsilon": self._randomizer.local_epsilon,
             "delta": 0.0,
-            "assign_seq": number,
-            "run": run,
+            "assign_seq": seq if number else 0,
+            "run": self._log.run,
         }
         own = {"user": tags.view(np.int64), "output": answers.view(np.int64)}
         columns = [
