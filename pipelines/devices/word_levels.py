@@ -120,7 +120,7 @@ _TAKEN = {
     "question": {"column", "bad_rows"},
     "people": {"id"},
     "privacy": {"max_local_epsilon", "trust_shuffler"},
-    "release": {"dataset", "id", "key_file", "release"},
+    "release": {"dataset", "id", "key_file", "release", "log", "log_key_file"},
     "output": {"folder", "format"},
     "mechanism": set[str](),
     "shuffle": set[str](),
@@ -247,6 +247,11 @@ class WordValues(DeviceValues):
                 FileSystems.mkdirs(root)
             with FileSystems.create(f"{root}/{SEARCH_FILE}", "application/octet-stream") as file:
                 file.write(self._search)
+
+    @property
+    def noise(self) -> NoiseSource:
+        """Of this level's reports: a round of the search."""
+        return NoiseSource.told(self.settings.noise, self.identity, number=self.asked.level)
 
     @property
     def side(self) -> WordsOfLevel:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import load_release, release_of_level
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
+from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import PrivateFrequencies
+from beam_ldp.transforms.elements.blocks import ValueBlock
+from beam_ldp.transforms.word_levels import _AnswersOfLevel
 from tests.pipelines.test_frequency import record
 
 USERS, LEVELS = 1500, 2
@@ -53,8 +56,9 @@ class Search:
         folder.mkdir(exist_ok=True)
         lines = [f"{i},{letter(i)}" for i in range(USERS)]
         (folder / "words.csv").write_text("\n".join(["uid,word", *lines]) + "\n")
-        (folder / "key").write_bytes(bytes(range(32)))
-        (folder / "key").chmod(0o600)
+        for name, secret in (("key", bytes(range(32))), ("log-key", bytes(32))):
+            (folder / name).write_bytes(secret)
+            (folder / name).chmod(0o600)
         made = cls(folder)
         assert made.publish("level-1", *more) == DONE
         return made
@@ -71,8 +75,15 @@ class Search:
         return randomize.main(
             [f"--input={self.folder}/words.csv", "--user-id=uid",
              f"--release={self.folder}/{name}/release.json",
-             f"--memoize-key-file={self.folder}/key", f"--output={self.folder}/{output}", *more]
+             f"--memoize-key-file={self.folder}/key", f"--output={self.folder}/{output}",
+             f"--interaction-log={self.folder}/log",
+             f"--interaction-key-file={self.folder}/log-key", *more]
         )  # fmt: skip
+
+    def asked(self) -> InteractivityReport:
+        """The audit of who was asked what, against what one level promises."""
+        log = sorted((self.folder / "log").iterdir())
+        return audit_logs(log, protocol_of(self).local_epsilon)
 
     def collect(self, name: str, reports: str, output: str, *more: str) -> int:
         charged = () if any("ledger" in flag for flag in more) else ("--no-ledger",)
@@ -135,6 +146,9 @@ def test_words_are_found_level_by_level(search: Search, capsys: Any) -> None:
     assert "the beginnings that are listed were chosen" in earlier and "words found" not in earlier
     assert "count as if the fewest people came" in earlier
     assert all(row["kind"] == "beginning" for row in read(search.folder / "level-2/estimates.csv"))
+    asked = search.asked()
+    assert asked.clean and asked.people.by_queries == {1: USERS} and not asked.people.retries
+    assert asked.interactivity == "sequentially interactive" and asked.depth == LEVELS
 
 
 @pytest.mark.e2e
@@ -164,6 +178,23 @@ def test_nobody_answers_two_levels(search: Search) -> None:
         for i in (1, 2)
     ]
     assert sum(counts) == USERS
+    asked = search.asked()
+    assert asked.clean and asked.people.by_queries == {1: USERS} and asked.people.retries > 0
+
+
+@pytest.mark.e2e
+def test_devices_that_answer_every_level_fail_their_audit(search: Search, monkeypatch: Any) -> None:
+    first = search.asked().people.people
+
+    def everybody(self: Any, block: ValueBlock) -> Iterator[ValueBlock]:
+        asked = self.protocol.encode(block.values, self.level, self.candidates)
+        yield replace(block, values=asked, groups=None)
+
+    monkeypatch.setattr(_AnswersOfLevel, "process", everybody)
+    assert search.answer("level-2") == DONE
+    asked = search.asked()
+    assert not asked.clean and asked.people.over == first > 0
+    assert asked.interactivity == "fully interactive" and asked.mergeable == 0
 
 
 REFUSALS: dict[str, tuple[Callable[[Search], int], str]] = {
