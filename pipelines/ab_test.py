@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from beam_ldp.pipelines.flags import Arguments
 
 
-@click.group(short_help="Experiments on randomized outcomes: `design`, `run`.")
+@click.group(short_help="Experiments on randomized outcomes: `design`, `run`, `decide`.")
 def ab_test() -> None:
     """Experiments whose outcomes are randomized where people are.
 
@@ -26,33 +27,45 @@ def ab_test() -> None:
       beam-ldp ab-test design --null 0.10 --effect 0.01 --local-epsilon 2 --output test.json
       beam-ldp ab-test run --input visits.parquet --user-id uid --arm variant --outcome bought \\
           --design test.json --output verdict
+      beam-ldp ab-test decide --reports reports --design test.json
     """
 
 
-@click.command(
-    "run",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    add_help_option=False,
-    short_help="Randomize outcomes, count each arm, and decide as a design says.",
-)
-@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def run(flags: Sequence[str]) -> None:
-    """Does an effect show?"""
-    from beam_ldp.pipelines.flags import print_help
-    from beam_ldp.pipelines.usage.ab_test import USAGE
+def _part(name: str, program: str, module: str, short_help: str) -> click.Command:
+    """A part that runs on Beam, and takes its flags too: it reads its flags itself."""
 
-    if (code := print_help(USAGE, flags)) is not None:  # before Beam is loaded
-        sys.exit(code)
-    from beam_ldp.pipelines.jobs.lean import load_beam
+    @click.command(
+        name,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        add_help_option=False,
+        short_help=short_help,
+    )
+    @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+    def command(flags: Sequence[str]) -> None:
+        from beam_ldp.pipelines.flags import print_help
+        from beam_ldp.pipelines.job_files import usage_of
 
-    load_beam()
-    from beam_ldp.pipelines.experiments.run import main
+        if (code := print_help(usage_of(program), flags)) is not None:  # before Beam is loaded
+            sys.exit(code)
+        importlib.import_module("beam_ldp.pipelines.jobs.lean").load_beam()
+        sys.exit(importlib.import_module(f"beam_ldp.pipelines.{module}").main(list(flags)))
 
-    sys.exit(main(list(flags)))
+    return command
 
 
-for _part in (design, run):
-    ab_test.add_command(_part)
+ab_test.add_command(design)
+ab_test.add_command(
+    _part(
+        "run", "ab_test", "experiments.run",
+        "Randomize outcomes, count each arm, and decide as a design says.",
+    )
+)  # fmt: skip
+ab_test.add_command(
+    _part(
+        "decide", "ab_test_decide", "ab_test_decide",
+        "The same from reports that devices have sent.",
+    )
+)  # fmt: skip
 
 
 def run_given(given: Arguments, console: Console) -> int:

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 
 PROGRAMS = (
-    "frequency", "mean", "user_mean", "heavy_hitters", "ab_test", "randomize", "collect", "train"
+    "frequency", "mean", "user_mean", "heavy_hitters", "ab_test", "randomize", "collect",
+    "ab_test_decide", "train",
 )  # fmt: skip
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
 _KINDS = ("frequency", "mean", "user_mean", "heavy_hitters", "ab_test")
+_FROM_DEVICES = ("collect", "ab_test_decide")
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
 
 
@@ -81,7 +83,7 @@ def jobs_of(
         raise UsageError(f"{path}: {_QUESTIONS} must be a list of questions")
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for one in questions:
-        kind = "" if program == "collect" else _kind_of(one, path)  # whose devices know the column
+        kind = "" if program in _FROM_DEVICES else _kind_of(one, path)  # which know the column
         _check_kind(program, kind, path)
         by_kind.setdefault(kind, []).append(one)
     if not by_kind and program is None:
@@ -103,7 +105,11 @@ def jobs_of(
 
 def _check_kind(program: str | None, kind: str, path: str) -> None:
     """Refuse a question that the named program does not ask."""
-    asks = {"randomize": ("frequency", "mean"), "collect": ("",), None: _KINDS}
+    asks: dict[str | None, tuple[str | None, ...]] = {
+        "randomize": ("frequency", "mean", "ab_test"),
+        **dict.fromkeys(_FROM_DEVICES, ("",)),
+        None: _KINDS,
+    }
     allowed = asks.get(program, (program,))
     if kind not in allowed:
         raise UsageError(f"{path}: {program} asks {' or '.join(map(str, allowed))}, not {kind}")
@@ -195,6 +201,8 @@ def settings_of_kind(usage: Usage, kind: str) -> dict[str, Setting]:
     if not kind:
         return known
     own = {"column", "bad_rows", *_settings(usage_of(kind), _QUESTION)}
+    if kind == "ab_test":
+        own.add("experiment")  # what its design is called where devices answer
     return {name: about for name, about in known.items() if name in own}
 
 
@@ -320,7 +328,7 @@ def job_text(usage: Usage, given: Arguments) -> str:
 
 def job_content(usage: Usage, given: Arguments) -> dict[str, Any]:
     """The same as an object."""
-    name = usage.name.replace("-", "_")
+    name = usage.name.replace("-", "_").replace(" ", "_")
     found: dict[str, Any] = {} if usage.question else {_PROGRAM: name}
     for part in usage.parts:
         if part.home == _QUESTION:
@@ -342,7 +350,7 @@ def _written(part: Part, values: Mapping[str, Any]) -> dict[str, Any]:
 def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, Any]]:
     if "column" not in values:
         return [{name: _shown(value) for name, value in values.items()}]
-    kind = usage.question or ("frequency" if "domain" in values or "bins" in values else "mean")
+    kind = usage.question or _kind_told(values)
     columns, domains = values.pop("column", ()), values.pop("domain", ())
     more = {name: _shown(value) for name, value in values.items()}
     if kind != "frequency" or len(columns) < 2:
@@ -351,6 +359,13 @@ def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, A
     if len(domains) == 1:
         domains *= len(columns)
     return [{kind: column, "domain": domain, **more} for column, domain in zip(columns, domains)]
+
+
+def _kind_told(values: Mapping[str, Any]) -> str:
+    """What devices are asked."""
+    if "experiment" in values:
+        return "ab_test"
+    return "frequency" if "domain" in values or "bins" in values else "mean"
 
 
 def _shown(value: Any) -> Any:
@@ -376,7 +391,7 @@ def job_schema() -> dict[str, Any]:
             section = sections.setdefault(part.home, {})
             for name, about in part.settings.items():
                 section.setdefault(name, _schema(usage, about))
-        if usage.question or program == "collect":
+        if usage.question or program in _FROM_DEVICES:
             questions.append(_question_schema(usage))
     paths = sections["source"].pop("paths")
     sections["source"] |= {form: paths for form in (*FORMATS[1:], "files")}
@@ -401,6 +416,10 @@ def _question_schema(usage: Usage) -> dict[str, Any]:
     }
     if usage.question:
         properties = {usage.question: properties.pop("column"), **properties}
+    if usage.question == "ab_test":
+        devices = usage_of("randomize")
+        design = settings_of_kind(devices, "ab_test")["experiment"]
+        properties["experiment"] = _schema(devices, design)
     for name in _FILES:
         if name in properties:
             file = {"type": "object", "properties": {"file": {"type": "string"}}}

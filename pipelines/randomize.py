@@ -26,10 +26,13 @@ from beam_ldp.pipelines.checks import Job, check_first, say_checks
 from beam_ldp.pipelines.devices.questions import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
+    DeviceOutcomeQuestion,
     DeviceQuestion,
 )
 from beam_ldp.pipelines.devices.recovery import new_key, with_recover_key
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, Coordinates, ReleaseFile
+from beam_ldp.pipelines.experiments.choice import OutcomeSettings, checked_outcomes
+from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
@@ -49,6 +52,7 @@ from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -84,15 +88,14 @@ def check(given: Arguments) -> DeviceValues:
         from beam_ldp.pipelines.devices.word_levels import WordValues
 
         return WordValues(given)
+    if given["question"].get("experiment"):
+        return OutcomeValues(given)
+    if "look" in given["question"]:
+        raise UsageError("--look needs --experiment, whose looks they are")
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
     readers = Readers.of(given)
     given = _with_target(with_recover_key(given), readers)
-    folder = given["output"]["folder"]
-    if is_there(folder):
-        raise UsageError(
-            f"--output {folder} exists: reports go into a new folder, for people whose "
-            "values are randomized twice pay twice"
-        )
+    _check_new(given["output"]["folder"])
     reports = given["output"].get("reports_per_envelope", 1)
     numbers = [name for name in _OF_NUMBERS if name in given["question"]]
     if not numbers:
@@ -114,6 +117,14 @@ def check(given: Arguments) -> DeviceValues:
     if given["question"].get("bad_rows") == "other":
         raise UsageError("--bad-rows of numbers must be dead-letter or zero")
     return NumberValues(check_mean(given, USAGE), reports)
+
+
+def _check_new(folder: str) -> None:
+    if is_there(folder):
+        raise UsageError(
+            f"--output {folder} exists: reports go into a new folder, for people whose "
+            "values are randomized twice pay twice"
+        )
 
 
 def is_there(path: str) -> bool:
@@ -264,11 +275,11 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
     elif not device.noise.memoized:
         assert isinstance(device.side, DeviceSide)
         made: Reports = rows | "Device" >> device.side
-        made.reports | "WriteReports" >> WriteReports(place, terms, groups=settings.groups)
+        made.reports | "WriteReports" >> WriteReports(place, terms, groups=settings.people.groups)
         refused = made.bad_rows
     else:  # who sends an envelope says which it is, so it is written where the noise is drawn
         values = device.side.values(rows)
-        write = WriteMemoizedReports(place, terms, device.noise, groups=settings.groups)
+        write = WriteMemoizedReports(place, terms, device.noise, groups=settings.people.groups)
         values.values | "WriteReports" >> write
         refused = values.bad_rows
     bad_rows = (table[BAD_ROWS], refused) | "AllBadRows" >> beam.Flatten()
@@ -547,8 +558,49 @@ class NumberValues(DeviceValues):
         )
 
 
+# What goes with `--experiment`: everything else is in the plan, or means nothing here.
+_WITH_EXPERIMENT = {
+    "source": {"paths", "format", "delimiter", "max_bad_rows"},
+    "question": {"column", "experiment", "look"},
+    "people": {"id", "one_row", "group_by"},
+    "privacy": {"max_local_epsilon", "trust_shuffler"},
+    "release": {"dataset", "key_file", "seed", "log", "log_key_file"},
+    "output": {"folder", "format", "reports_per_envelope"},
+    "": {"only_plan"},
+}
+
+
+class OutcomeValues(DeviceValues):
+    """Outcomes of an experiment, as its plan asks for them. Raises UsageError."""
+
+    def __init__(self, given: Arguments) -> None:
+        for home, section in given.settings.items():
+            for name in set(section) - _WITH_EXPERIMENT.get(home, set()):
+                flag = USAGE.flag_of(f"{home}.{name}")
+                raise UsageError(f"{flag} does not go with --experiment, whose plan says it")
+        need(USAGE, given, "source.paths", "release.dataset", "output.folder")
+        _check_new(given["output"]["folder"])
+        asked = dict(given["question"])
+        asked["design"] = asked.pop("experiment")
+        told = Arguments({**given.settings, "question": asked}, given.beam_flags)
+        settings, plan = checked_outcomes(told, USAGE)
+        self.settings: OutcomeSettings = settings
+        self.program: Experiment = Experiment(settings, plan, ())
+        question, groups = settings.question, settings.people.groups
+        self.release = ReleaseFile(
+            terms_of(
+                self.program, plan.randomizer(), given["output"].get("reports_per_envelope", 1)
+            ),
+            "fixed" if settings.people.id is None else "iid",
+            None,
+            settings.people.group_by,
+            groups.digest if isinstance(groups, Domain) else None,
+            DeviceOutcomeQuestion(question.column[0], plan.digest, question.look),
+        )
+
+
 def terms_of(
-    program: Frequency | Mean,
+    program: Frequency | Mean | Experiment,
     randomizer: LocalRandomizer,
     reports_per_envelope: int,
     readers: Readers | None = None,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.experiments import ExperimentPlan
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import digest_of
@@ -21,6 +20,19 @@ from beam_ldp.transforms.device.number_columns import VectorEncoder
 from beam_ldp.transforms.elements.columns import NOT_BINARY, SOUND, Codes, Column
 from beam_ldp.transforms.elements.portable import groups_of
 from beam_ldp.transforms.queries import Query
+
+if TYPE_CHECKING:  # which workers need not load
+    from beam_ldp.experiments import ExperimentPlan
+
+
+def outcome_digest(plan: str, look: int) -> bytes:
+    """What stands for the question of an experiment in the identity of a release.
+
+    Args:
+        plan: digest of the plan, in hexadecimal.
+        look: from 1.
+    """
+    return digest_of(b"experiment", bytes.fromhex(plan), b"%d" % look)
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class OutcomeQuery(Query):
         return (self.column,)
 
     def digest(self, randomizer: Any) -> bytes:
-        return digest_of(b"experiment", bytes.fromhex(self.experiment.digest), b"%d" % self.look)
+        return outcome_digest(self.experiment.digest, self.look)
 
     def check(self, randomizer: Any) -> None:
         if not isinstance(randomizer, FrequencyOracle) or randomizer.domain_size != 2:

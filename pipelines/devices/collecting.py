@@ -26,6 +26,7 @@ from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import Q, Settings, absolute, checked, settings_from
+from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
@@ -245,7 +246,9 @@ class CollectSettings(Settings[Q]):
         return self.agreed.sampling
 
 
-def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> CollectSettings[Q]:
+def check_collected(
+    given: Arguments, agreed: ReleaseFile, question: Q, usage: Usage = USAGE
+) -> CollectSettings[Q]:
     """The settings, with every rule checked that holds for all reports from elsewhere.
 
     Raises:
@@ -272,7 +275,7 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
         randomizer=_read_as(agreed, level_key),
         level_key=level_key,
     )
-    told: CollectSettings[Q] = settings_from(given, USAGE, question, kind)
+    told: CollectSettings[Q] = settings_from(given, usage, question, kind)
     settings = _with_what_was_agreed(told, agreed)
     checked(settings)
     source = replace(told.source, paths=envelopes["reports"], format="envelopes")
@@ -371,7 +374,7 @@ def count(
         query: what was asked.
         staging: folder that all workers can read and write, gone afterwards.
     """
-    terms, groups = settings.agreed.terms, settings.groups
+    terms, groups = settings.agreed.terms, settings.people.groups
     scratch = None if staging is None else f"{staging}/{_IDS}"
     read = ReadReports(
         settings.source.paths, terms, groups=groups, scratch=scratch, keep_ids=settings.leveled

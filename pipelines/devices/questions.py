@@ -20,6 +20,7 @@ from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.questions import Questions
+from beam_ldp.transforms.outcomes import outcome_digest
 from beam_ldp.transforms.questions import LevelsQuestion
 
 
@@ -55,13 +56,17 @@ class DeviceQuestion(ABC):
         found = json.loads(text) if isinstance(text, str) else None
         if isinstance(found, dict) and set(found) == {"columns", "lists"}:
             return DeviceListsQuestion(_names(found["columns"]), _names(found["lists"]))
+        if isinstance(found, dict) and set(found) == {"column", "plan", "look"}:
+            column, plan = _names([found["column"], found["plan"]])
+            return DeviceOutcomeQuestion(column, plan, found["look"])
         if isinstance(found, dict) and set(found) == _OF_WORDS:
             return DeviceWordsQuestion.from_json(found)
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
             (column,) = _names([found["column"]])
             return DeviceNumberQuestion(column, _number_question(found))
         raise ValueError(
-            "questions must be the text of a JSON object about lists, a number or words"
+            "questions must be the text of a JSON object about lists, a number, an experiment or "
+            "words"
         )
 
 
@@ -145,6 +150,42 @@ class DeviceNumberQuestion(DeviceQuestion):
             found = (randomizer.domain_size,)
         if found != ((bins.size,) if fan_out is None else Hierarchy(bins, fan_out).sizes):
             raise ValueError("release terms contradict themselves: number of bins")
+
+
+@dataclass(frozen=True)
+class DeviceOutcomeQuestion(DeviceQuestion):
+    """Whether a person of an experiment has the outcome.
+
+    Attributes:
+        column: with the outcome.
+        plan: digest of the experiment's plan, in hexadecimal.
+        look: which of its looks, from 1.
+    """
+
+    column: str
+    plan: str
+    look: int
+
+    def __post_init__(self) -> None:
+        if len(self.plan) != 64 or set(self.plan) - set("0123456789abcdef"):
+            raise ValueError("questions: plan must be 32 bytes in hexadecimal")
+        if type(self.look) is not int or self.look < 1:
+            raise ValueError("questions: look must be an integer >= 1")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"column": self.column, "plan": self.plan, "look": self.look}
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def values(self) -> bytes:
+        return outcome_digest(self.plan, self.look)
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, FrequencyOracle) or randomizer.domain_size != 2:
+            raise ValueError("release terms contradict themselves: an outcome is a bit")
 
 
 @dataclass(frozen=True)

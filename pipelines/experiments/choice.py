@@ -24,10 +24,10 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
+from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.ab_test import USAGE, OutcomeQuestion
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import EXPECTED_SHARE
 
 OutcomeSettings = Settings[OutcomeQuestion]
@@ -46,37 +46,39 @@ def read_plan(path: str) -> ExperimentPlan:
         raise UsageError(f"--design {path}: {error}") from None
 
 
-def checked_outcomes(given: Arguments) -> tuple[OutcomeSettings, ExperimentPlan]:
-    """The settings and the plan, with every rule checked. Raises UsageError."""
-    need(USAGE, given, "source.paths", "question.column", "question.design", "output.folder")
-    question = section_from(given, USAGE, "question", OutcomeQuestion)
+def checked_outcomes(
+    given: Arguments, usage: Usage = USAGE
+) -> tuple[OutcomeSettings, ExperimentPlan]:
+    """The settings and the plan, with every rule checked. Raises UsageError.
+
+    Args:
+        given: what was asked for.
+        usage: whose flags they are: of `ab-test run`, or of devices.
+    """
+    need(usage, given, "source.paths", "question.column", "question.design", "output.folder")
+    question = section_from(given, usage, "question", OutcomeQuestion)
     question = replace(question, design=absolute(question.design))
     plan = read_plan(question.design)
-    settings = settings_from(given, USAGE, question, OutcomeSettings)
-    _check(settings, plan)
-    people, least = settings.people, settings.shuffle.min_reports
+    told = settings_from(planned(given, plan, question.look), usage, question, OutcomeSettings)
+    _check(told, plan, usage)
+    return with_files(checked(told)), plan
+
+
+def planned(given: Arguments, plan: ExperimentPlan, look: int) -> Arguments:
+    """What was given, with what the plan says."""
+    least = given["shuffle"].get("min_reports")
+    told: dict[str, dict[str, Any]] = {
+        "privacy": {
+            "local_epsilon": plan.local_epsilon,
+            "delta": plan.delta,
+            "expected_users": -(-plan.people // plan.looks),
+        },
+        "shuffle": {"min_reports": least or max(1, math.ceil(EXPECTED_SHARE * plan.crowd()))},
+        "release": {"id": release_id(plan, look)},
+    }
     if plan.kind == "arms":
-        people = replace(people, groups=Domain(plan.arms))
-    try:
-        privacy = replace(
-            settings.privacy,
-            local_epsilon=plan.local_epsilon,
-            delta=plan.delta,
-            expected_users=-(-plan.people // plan.looks),
-        )
-    except SettingError as error:
-        raise UsageError(error.said(USAGE.flag_of)) from None
-    settings = replace(
-        settings,
-        people=people,
-        privacy=privacy,
-        shuffle=replace(
-            settings.shuffle,
-            min_reports=least or max(1, math.ceil(EXPECTED_SHARE * plan.crowd())),
-        ),
-        noise=replace(settings.noise, id=release_id(plan, question.look)),
-    )
-    return with_files(checked(settings)), plan
+        told["people"] = {"groups": Domain(plan.arms)}
+    return Arguments(told, []).over(given)
 
 
 def release_id(plan: ExperimentPlan, look: int) -> str:
@@ -84,14 +86,15 @@ def release_id(plan: ExperimentPlan, look: int) -> str:
     return f"ab-test-{plan.digest[:16]}" + (f"-look-{look}" if plan.looks > 1 else "")
 
 
-def _check(settings: OutcomeSettings, plan: ExperimentPlan) -> None:
+def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> None:
     question, people = settings.question, settings.people
+    outcome, arm = usage.flag_of("question.column"), usage.flag_of("people.group_by")
     if len(question.column) > 1:
-        raise UsageError("--outcome must name one column: another outcome is another experiment")
+        raise UsageError(f"{outcome} must name one column: another outcome is another experiment")
     if plan.kind == "compound" or plan.value_range is not None:
         raise UsageError(
-            "--design: `ab-test run` decides outcomes that are 0 or 1; of a numeric or compound "
-            "plan `ExperimentPlan.decide` does, from counts"
+            "--design: outcomes are 0 or 1 here; a numeric or compound plan is decided from counts "
+            "by `ExperimentPlan.decide`"
         )
     if question.look > plan.looks:
         raise UsageError(
@@ -100,10 +103,10 @@ def _check(settings: OutcomeSettings, plan: ExperimentPlan) -> None:
     if (plan.kind == "arms") != (people.group_by is not None):
         names = ", ".join(plan.arms)
         if plan.kind == "arms":
-            raise UsageError(f"--arm is missing: which column holds the arms {names}?")
-        raise UsageError("--arm is for plans of several arms; this one has a single sample")
+            raise UsageError(f"{arm} is missing: which column holds the arms {names}?")
+        raise UsageError(f"{arm} is for plans of several arms; this one has a single sample")
     if people.group_by is not None and people.group_by in (*question.column, people.id):
-        raise UsageError("--arm must name a column that is used for nothing else")
+        raise UsageError(f"{arm} must name a column that is used for nothing else")
 
 
 class ExperimentPlanner(Planner[OutcomeSettings]):

@@ -78,6 +78,11 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
     def about(self) -> str:
         return self.settings.question.column[0]
 
+    @cached_property
+    def run_id(self) -> str:
+        """One charge for one decision: a ledger grants it once, whoever asks again."""
+        return f"{self.settings.dataset[:100]}-{self.settings.noise.id}"
+
     @property
     def value_columns(self) -> tuple[str, ...]:
         return self.settings.question.column
@@ -89,8 +94,9 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
     def gate(self, found: results.WorkerResults) -> Release:
         """All arms of the plan. Raises NothingReleasedError where one of them is missing."""
         arms = self.experiment.arms if self.experiment.kind == "arms" else (None,)
+        released = [part for part in found.releases if part.group in arms]
         withheld = [notice for notice in found.withheld if notice.group in arms]
-        parts = gate_parts(found.releases, withheld, self.settings, self.about, found.bad_rows)
+        parts = gate_parts(released, withheld, self.settings, self.about, found.bad_rows)
         there = {part.group for part in parts.releases}
         if missing := [str(arm) for arm in arms if arm not in there]:
             counts = {notice.group: notice.num_reports for notice in withheld}

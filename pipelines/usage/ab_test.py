@@ -51,18 +51,19 @@ _PEOPLE: dict[str, dict[str, Any]] = {
         "it is, is not protected",
     },
 }  # fmt: skip
+EACH_ARM = {
+    "min_reports": {"help": "smallest number of reports of each arm to decide anything (default: "
+                    "0.9 of those that the plan asks for)"},
+}  # fmt: skip
 PARTS = (
     Part("source", Source, DATA),
     Part("question", OutcomeQuestion, DATA),
     Part("people", People, DATA, without=("groups",), own=_PEOPLE),
     Part("privacy", Privacy, PRIVACY, only=("honest_fraction", "max_local_epsilon",
                                             "trust_shuffler")),
-    Part("shuffle", Shuffling, MECHANISM, only=("min_reports",), own={
-        "min_reports": {"help": "smallest number of reports of each arm to decide anything "
-                        "(default: 0.9 of those that the plan asks for)"},
-    }),
+    Part("shuffle", Shuffling, MECHANISM, only=("min_reports",), own=EACH_ARM),
     Part("release", Noise, RELEASE, without=("id",)),
-    Part("release", Charge, RELEASE),
+    Part("release", Charge, RELEASE, without=("run_id",)),
     Part("output", Output, OUTPUT, without=("top",)),
 )  # fmt: skip
 

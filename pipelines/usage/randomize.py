@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.pipelines.usage.mean import MeanQuestion
-from beam_ldp.settings.fields import WHOLE, setting
+from beam_ldp.settings.fields import COUNT, WHOLE, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
     Mechanism,
@@ -65,6 +65,23 @@ class ReadLater:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedExperiment:
+    """An experiment, in place of a question of one's own."""
+
+    experiment: str | None = setting(
+        None,
+        "plan of an experiment (`beam-ldp ab-test design`): {question.column} is the outcome, "
+        "{people.group_by} the arm, and all else is in the plan; `beam-ldp ab-test decide` counts "
+        "the reports",
+        flag="experiment", metavar="FILE",
+    )  # fmt: skip
+    look: int = setting(
+        1, "which of the plan's looks the reports of {question.experiment} are for (default 1)",
+        COUNT, flag="look", metavar="N",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedQuestion:
     """A question that was published, in place of one's own."""
 
@@ -96,6 +113,7 @@ PARTS = (
     Part(
         "question", MeanQuestion, DATA, without=("column", "bad_rows", "shape"),
     ),
+    Part("question", PlannedExperiment, DATA),
     Part("people", People, DATA),
     Part("privacy", Privacy, PRIVACY, without=("allow_over_target", "model")),
     Part("privacy", ReaderLevels, PRIVACY),
@@ -153,6 +171,9 @@ EXAMPLES = """examples:
     beam-ldp randomize --input values.csv --column answer --domain answers.txt --user-id uid \\
         --local-epsilon 3 --recover-key-file private/week-47.key --dataset survey \\
         --release-id week-47 --output reports
+  outcomes of an experiment, as its plan asks for them
+    beam-ldp randomize --input visits.csv --column bought --group-by variant --user-id uid \\
+        --experiment test.json --dataset visits --output reports
   one level of a search for words, as it was published; another one goes into the same folder
     beam-ldp randomize --release level-1/release.json --input words.parquet --column word \\
         --user-id uid --memoize-key-file device.key --output answers

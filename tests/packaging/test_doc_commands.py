@@ -24,7 +24,7 @@ RUN = {
 }
 TARGETS = {"test-slow-engines", "test-tff-slow"}
 PEOPLE = 100_000
-ASKED_OF_EXPERIMENTS = 150_000
+ASKED_OF_EXPERIMENTS = 150_000  # 143,714 are planned for
 URLS = [f"https://example.org/{page}" for page in range(10)]
 
 

@@ -168,13 +168,25 @@ def test_other_reports_are_not_decided_again(
     assert code == programs.MISUSED and "decided before" in said
     copied = written(tmp_path, desk.plan, "renamed.json")  # beside which nothing was decided
     code, _, said = desk.run("renamed", f"--design={copied}")
-    assert code == programs.MISUSED and "already stands for another question" in said
+    assert code == programs.MISUSED and "already has its charge" in said
     others = visits(tmp_path, first=10_000)
     more = (f"--memoize-key-file={desk.folder}/key", "--no-ledger", f"--input={others}")
     code, _, said = desk.run("others", *more)
     assert code == programs.NOTHING_RELEASED and "on other reports" in said
     assert desk.spent == spent and place(str(desk.design), 1).read_bytes() == before
     assert not {"fresh", "renamed", "others"} & {path.name for path in desk.folder.iterdir()}
+
+
+def test_a_ledger_knows_a_plan_by_any_name(tmp_path: Path) -> None:
+    """Fresh noise twice, the second time beside a copy of the design: charged and decided once."""
+    desk = Desk(tmp_path, two_arms())
+    assert desk.run("first")[0] == programs.DONE
+    spent, copied = desk.spent, written(tmp_path, desk.plan, "renamed.json")
+    code, _, said = desk.run("again", f"--design={copied}")
+    assert code == programs.MISUSED and "already has its charge" in said
+    assert desk.spent == spent and not place(str(copied), 1).exists()
+    code, _, said = desk.run("again", f"--design={copied}", "--run-id=b")
+    assert code == programs.MISUSED and "--run-id" in said
 
 
 def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
@@ -258,7 +270,7 @@ def test_a_plan_that_was_changed_by_hand(tmp_path: Path) -> None:
     assert code == programs.MISUSED and "a field was changed by hand" in said
     numeric = two_arms(value_range=(0.0, 1.0))
     code, _, said = desk.run("out", f"--design={written(tmp_path, numeric, 'numeric.json')}")
-    assert code == programs.MISUSED and "decides outcomes that are 0 or 1" in said
+    assert code == programs.MISUSED and "outcomes are 0 or 1 here" in said
 
 
 def test_it_is_checked_like_every_program(tmp_path: Path) -> None:

@@ -128,10 +128,11 @@ def test_every_setting_of_every_program_survives_the_file(
     assert found == program and back.settings == given
 
 
-def test_devices_have_the_settings_of_both_kinds_and_no_others() -> None:
+def test_devices_have_the_settings_of_their_kinds_and_no_others() -> None:
     usage = usage_of("randomize")
-    both = {*settings_of_kind(usage, "frequency"), *settings_of_kind(usage, "mean")}
-    assert both == {name for part, name, _ in usage if part.home == "question"}
+    kinds = ("frequency", "mean", "ab_test")
+    known = {name for kind in kinds for name in settings_of_kind(usage, kind)}
+    assert known == {name for part, name, _ in usage if part.home == "question"}
 
 
 def test_several_questions_survive_the_file(tmp_path: Path) -> None:

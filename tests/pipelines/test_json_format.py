@@ -131,6 +131,14 @@ class Place:
                 f"--design={design}", f"--output={self.folder}/out", "--no-ledger",
                 "--no-mlflow"]  # fmt: skip
 
+    def from_devices(self) -> list[str]:
+        rows = self.experiment()
+        sent = ["randomize", rows[2], "--column=bought", f"--experiment={self.folder}/test.json",
+                "--dataset=visits", f"--output={self.folder}/out"]  # fmt: skip
+        assert run(*sent).exit_code == DONE
+        return ["ab-test", "decide", f"--reports={self.folder}/out", rows[4], "--no-ledger",
+                "--no-mlflow"]  # fmt: skip
+
     def asked(self) -> list[str]:
         log = self.folder / "asked.jsonl"
         log.write_text('{"seq":0,"user":1,"randomizer":"rr","round":0,"epsilon":1,"output":1}\n')
@@ -158,6 +166,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
         "ab-test", "design", "--null=0.1", "--effect=0.1", "--local-epsilon=2",
         f"--output={place.folder}/test.json",
     ],
+    "ab-test decide": Place.from_devices,
     "ab-test run": Place.experiment,
     "budget rename": lambda place: place.budget("rename", "visits", "calls"),
     "budget set": lambda place: place.budget(
