@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beam_ldp.accounting.reconstruction_attacks import read_messages
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 
@@ -181,7 +182,7 @@ def invert_messages(
                 f"{mechanism.dimension}"
             )
         sent = mechanism.randomize(gradients, rng=rng)
-        gradients = np.stack([_read(mechanism, sent[i : i + 1]) for i in range(len(sent))])
+        gradients = read_messages(mechanism, sent)
     typical = np.zeros(examples.shape[1])
     classes = len(network.layers[-1])
     errors = np.stack([network.errors(typical, label)[0] for label in range(classes)])
@@ -192,8 +193,3 @@ def invert_messages(
     recovered = np.stack(found)
     lengths = np.linalg.norm(recovered, axis=1) * np.linalg.norm(examples, axis=1)
     return Inversion(recovered, (recovered * examples).sum(axis=1) / np.maximum(lengths, 1e-300))
-
-
-def _read(mechanism: MeanRandomizer, report: np.ndarray) -> np.ndarray:
-    """One message as its collector reads it: the unbiased gradient."""
-    return np.asarray(mechanism.estimate(mechanism.accumulate(report), 1).value)

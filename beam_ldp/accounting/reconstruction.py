@@ -86,6 +86,39 @@ class DiffuseTarget:
         return f"direction of {self.dimension} features, cosine >= {self.cosine:g}"
 
 
+@dataclass(frozen=True)
+class ListedTarget:
+    """The exact value, by whoever has a list of all that it may be.
+
+    Attributes:
+        candidates: on the list, at least 2.
+        likeliest: chance of the likeliest one before any message, from 1/candidates to 1; default:
+            all are equally likely.
+
+    >>> round(breach_probability(ListedTarget(100), 4.0), 4)  # E/(E + 99)
+    0.3555
+    """
+
+    candidates: int
+    likeliest: float | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("candidates", self.candidates, 2)
+        if self.likeliest is not None and not 1 / self.candidates <= self.likeliest < 1:
+            raise ValueError(
+                f"likeliest must lie in [1/candidates, 1), got {self.likeliest} of "
+                f"{self.candidates}"
+            )
+
+    @property
+    def log_prior(self) -> float:
+        """Of naming the likeliest."""
+        return -math.log(self.candidates) if self.likeliest is None else math.log(self.likeliest)
+
+    def __str__(self) -> str:
+        return f"which of {self.candidates}"
+
+
 def breach_probability(target: Target, local_epsilon: float, bound: Bound = "sharp") -> float:
     """Upper bound of the chance that a guess succeeds, given any message.
 
