@@ -1,4 +1,4 @@
-"""A protocol in which everybody is asked at most once, in pipelines: one run for each wave.
+"""A protocol in pipelines, one for each wave: everybody once, or the same people again.
 
     people ── places in the public order ── the next so many ──┐
       └─────────────────────────────────────────────────────── one report each ── first who accepts
@@ -159,9 +159,11 @@ class _Ask(beam.DoFn):
         order = np.frombuffer(called, dtype=_PLACES)
         places = _of_block(block, self.wave)
         own = np.flatnonzero(np.isin(places, order))
+        ranks = np.searchsorted(order, places[own])
+        own, ranks = own[self.wave.asked[ranks] >= 0], ranks[self.wave.asked[ranks] >= 0]
         if not len(own):
             return
-        asked, ranks = block.where(own), np.searchsorted(order, places[own])
+        asked = block.where(own)
         if asked.values.ndim != 1 or asked.values.dtype.kind not in "iu":
             raise ValueError("values must be integers, one a person")
         data = asked.values.astype(np.int64)
@@ -178,7 +180,7 @@ class _Ask(beam.DoFn):
     ) -> Iterator[dict[str, Any]]:
         wave = self.wave
         costs = [kernel.epsilon for kernel in wave.kernels]
-        kernels = np.array(wave.which)[wave.questions(ranks)].tolist()
+        kernels = np.array(wave.which)[wave.asked[ranks]].tolist()
         for place, kernel, report in zip(places.tolist(), kernels, reports.tolist()):
             yield {
                 "seq": wave.number, "user": f"{place:016x}", "round": wave.number,

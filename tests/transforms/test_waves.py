@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.protocols.interactivity.auditing import audit_logs
+from beam_ldp.protocols.interactivity.places import PlaceSearch
+from beam_ldp.protocols.interactivity.quantiles import QuantileSearch
 from beam_ldp.protocols.interactivity.sequential import (
     NotEnoughUsersError,
     Question,
@@ -105,6 +107,41 @@ def test_a_run_is_that_of_the_plan_and_can_be_stopped_and_audited(
 
 def _no_pipeline() -> beam.Pipeline:
     raise AssertionError("a finished wave is run again")
+
+
+def test_a_quantile_is_found_by_people_who_are_asked_once(noise: WaveNoise, tmp_path: Path) -> None:
+    """Noise is a function of the key, so the verdict is the same in every run of the test."""
+    search = QuantileSearch(cells=4, level=0.5, epsilon=4.0, error=0.15)
+    assert search.people <= len(IDS)
+    data = np.repeat([0, 1, 2, 3], [30, 70, 180, 20])  # the median is in cell 2, by far
+    plan = WavePlan(search.rounds, 4.0)
+    found = run_waves(plan, people(data), noise, str(tmp_path / "waves"), local)
+    assert found.people == search.people and found.runs == search.steps
+    assert search.interval(found.finished) == (2, 2)
+
+
+def test_a_city_is_found_by_people_who_are_asked_at_every_level(
+    noise: WaveNoise, tmp_path: Path
+) -> None:
+    """Everybody in every wave; a sum of epsilons is over budget, the likelihoods are not."""
+    search = PlaceSearch(3, 2, epsilon=4.0, share=0.33, rival=0.0, again=True)
+    assert search.people < len(IDS)
+    path = (1, 0, 1)
+    data = np.array([search.datum(path[: 1 + i % 3]) for i in IDS])
+    plan = WavePlan(search.rounds, 4.0, again=True)
+    folder = tmp_path / "waves"
+    found = run_waves(plan, people(data), noise, str(folder), local)
+    assert search.path(found.finished) == path
+    assert found.people == search.people and found.runs == 3
+    logs = sorted(folder.glob("asked-*.jsonl"))
+    kernels = {
+        f"wave-{level}-0": search.kernel(path[:level]).tolist() for level in range(search.depth)
+    }
+    report = audit_logs(logs, epsilon=4.0).to_json()
+    assert report["num_people"] == search.people and not report["clean"]
+    assert report["k_hat"] == pytest.approx(3, abs=1e-6)
+    by_likelihoods = audit_logs(logs, epsilon=4.0, kernels=kernels)
+    assert by_likelihoods.clean and by_likelihoods.interactivity == "fully interactive"
 
 
 def test_another_plan_or_release_in_the_folder_is_refused(noise: WaveNoise, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from beam_ldp.protocols.interactivity.sequential import (
     follow_up,
     protocol_epsilon,
     walk,
+    wave_size,
 )
 from beam_ldp.protocols.interactivity.waves import (
     Answers,
@@ -72,15 +73,13 @@ class KnownCoins(WavePlan):
 
 def law_of_run(wave: Wave, question: int, distribution: np.ndarray) -> dict[int | None, float]:
     """Of a question's answer in one run, by enumeration of all that its people may say."""
-    size, kernel = wave.sizes[question], wave.kernels[wave.which[question]]
-    first = sum(wave.sizes[:question])
-    ranks = np.arange(first, first + size)
+    ranks, kernel = np.flatnonzero(wave.asked == question), wave.kernels[wave.which[question]]
     edges = np.hstack(
         [np.zeros((kernel.inputs, 1)), kernel.thresholds / 2.0**64, np.ones((kernel.inputs, 1))]
     )
     says = distribution @ np.diff(edges, axis=1)
     law: dict[int | None, float] = {}
-    for reports in itertools.product(range(len(says)), repeat=size):
+    for reports in itertools.product(range(len(says)), repeat=len(ranks)):
         told = wave.first_accepted(ranks, np.array(reports))
         answer = told[question][1] if question in told else None
         law[answer] = law.get(answer, 0.0) + math.prod(says[list(reports)])
@@ -199,9 +198,9 @@ def test_what_people_say_costs_no_more_than_the_promise(mode: Mode) -> None:
             wave = plan.wave(progress)
             if wave is None:
                 continue
-            again = again or any(size > 1 for size in wave.sizes)
+            again = again or any(wave.accepts)
             assert all(kernel.epsilon <= plan.promise for kernel in wave.kernels)
-            left = [n for n in range(len(wave.sizes)) if n not in wave.drawn]
+            left = [n for n in range(len(wave.which)) if n not in wave.drawn]
             for answers in itertools.product(range(2), repeat=len(left)):
                 told = dict(zip(left, answers, strict=True))
                 reached.append(plan.after(progress, wave, told))
@@ -210,6 +209,11 @@ def test_what_people_say_costs_no_more_than_the_promise(mode: Mode) -> None:
 
 
 # Who is asked what ------------------------------------------------------------------------
+
+
+def sizes_of(wave: Wave) -> list[int]:
+    """People to each question."""
+    return np.bincount(wave.asked, minlength=len(wave.which)).tolist()
 
 
 def test_waves_ask_disjoint_people_in_the_public_order() -> None:
@@ -221,7 +225,9 @@ def test_waves_ask_disjoint_people_in_the_public_order() -> None:
         assert called[0] == places[seen]  # nobody is left out, nobody asked twice
         seen += wave.people
         ranks = np.arange(wave.people)
-        assert np.bincount(wave.questions(ranks), minlength=2).tolist() == list(wave.sizes)
+        sizes = [1 if not more else wave_size(plan.epsilon, 0.5) for more in wave.accepts]
+        open_now = set(range(2)) - {n for n, a in enumerate(progress.current) if a is not None}
+        assert sizes_of(wave) == [size if n in open_now else 0 for n, size in enumerate(sizes)]
         words = random.integers(0, 2**64, wave.people, dtype=np.uint64)
         told = wave.first_accepted(ranks, wave.reports(ranks, ranks % 2, words))
         accepted = {question: answer for question, (_, answer) in told.items()}
@@ -232,16 +238,18 @@ def test_waves_ask_disjoint_people_in_the_public_order() -> None:
 def test_a_question_that_nobody_accepts_is_put_to_others() -> None:
     plan = WavePlan(two_people, epsilon=1.3, beta=0.2)
     first = plan.wave(Progress())
-    assert first is not None and first.sizes == (1, 1) and first.again == (False, False)
+    assert first is not None and sizes_of(first) == [1, 1] and first.accepts == (False, False)
     after = plan.after(Progress(), first, {0: 0, 1: 0}, 2, 40)
     second = plan.wave(after)
-    assert second is not None and second.again == (True, False) and second.sizes[1] == 1
-    nobody = second.first_accepted(np.arange(second.people), np.array([0] * second.sizes[0] + [1]))
-    assert nobody == {1: (second.sizes[0], 1)}
+    assert second is not None and second.accepts == (True, False)
+    fresh, one = sizes_of(second)
+    assert fresh == wave_size(1.3, 0.2) and one == 1
+    nobody = second.first_accepted(np.arange(second.people), np.array([0] * fresh + [1]))
+    assert nobody == {1: (fresh, 1)}
     opened = plan.after(after, second, {1: 1}, second.people, 70)
     assert opened.current == (None, 1) and opened.finished == after.finished
     third = plan.wave(opened)
-    assert third is not None and third.sizes == (second.sizes[0], 0)
+    assert third is not None and sizes_of(third) == [fresh, 0]
     assert third.number == 2 and third.after == 70 and third.digest != second.digest
     ended = plan.after(opened, third, {0: 1}, third.people, 99)
     assert ended.finished == ((0, 0), (1, 1)) and plan.wave(ended) is None
@@ -264,6 +272,37 @@ def test_places_are_a_function_of_the_id_and_the_seed() -> None:
     alike = np.asarray(np.corrcoef(orders))
     assert np.abs(alike[np.triu_indices(3, 1)]).max() < 4.5 / math.sqrt(len(ids))
     assert len(set(places_of(ids, 0).tolist())) == len(ids)
+
+
+# The same people again ----------------------------------------------------------------------
+
+
+def test_the_same_people_are_asked_again_where_that_is_planned() -> None:
+    """Enumerated: who answers is a function of the protocol's names, and so is the law."""
+    protocol = one_by_one(two_people)
+    plan = WavePlan(two_people, protocol_epsilon(protocol), again=True)
+    first = plan.wave(Progress())
+    assert first is not None and first.asked.tolist() == [0, 1] and first.after == -1
+    for answers, asked in (((1, 0), [0, -1, 1]), ((1, 1), [-1, 0, 1])):
+        after = plan.after(Progress(), first, dict(enumerate(answers)), 2, 50)
+        second = plan.wave(after)
+        assert second is not None and second.asked.tolist() == asked and second.after == -1
+        # what is drawn are the protocol's own kernels
+        for number, question in enumerate(two_people(after.finished)):
+            thresholds = second.kernels[second.which[number]].thresholds / 2.0**64
+            assert thresholds[:, 0] == pytest.approx(question.kernel[:, 0], abs=2.0**-35)
+        ended = plan.after(after, second, {0: 1, 1: 1}, 3, 90)
+        assert ended.people == 3 and plan.wave(ended) is None
+
+
+def test_what_would_tell_more_than_the_budget_is_not_asked_again() -> None:
+    plan = WavePlan(two_people, 1.0, again=True)  # both answers of one person: 1.1
+    first = plan.wave(Progress())
+    assert first is not None
+    with pytest.raises(ValueError, match="epsilon of 1 is below what the protocol tells"):
+        plan.wave(plan.after(Progress(), first, {0: 1, 1: 1}))
+    with pytest.raises(ValueError, match="mode must be plain"):
+        WavePlan(two_people, 1.0, "tight", again=True)
 
 
 # Refusals ---------------------------------------------------------------------------------
