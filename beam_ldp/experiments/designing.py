@@ -73,7 +73,7 @@ def design_compound(
 def with_people(plan: ExperimentPlan, people: int) -> ExperimentPlan:
     """The same experiment with so many people, whatever its power is then."""
     threshold = None
-    if plan.kind != "arms" and plan.looks == 1 and plan.sided == "one":
+    if plan.kind != "arms" and not plan.looked and plan.sided == "one":
         channel, null = plan.facing(plan.direction)
         threshold = simple_threshold(people, channel.rate(null), plan.tail_alpha)
     return dataclasses.replace(plan, people=people, threshold=threshold)
@@ -88,7 +88,7 @@ def people_needed(plan: ExperimentPlan, channel: BitChannel) -> int:
     null = plan.facing(plan.direction)[1]
     changed = min(null + abs(plan.effect) / plan.scale, 1.0)
     looked = 1.0
-    if plan.looks > 1:
+    if plan.looked:
         looked = inflation(plan.looks, plan.spending, plan.tail_alpha, plan.power)
     if plan.kind == "arms":
         needed = []
@@ -99,7 +99,7 @@ def people_needed(plan: ExperimentPlan, channel: BitChannel) -> int:
             needed.append(max(pair.control / plan.shares[0], pair.variant / share))
         return math.ceil(looked * max(needed))
     people = simple_design(channel, null, changed, plan.tail_alpha, plan.power).people
-    if plan.looks == 1 or channel == NO_NOISE:
+    if not plan.looked or channel == NO_NOISE:
         return math.ceil(looked * people)
     people = max(plan.looks, math.ceil(looked * people))
     while plan.power_of(plan.arms[0], {plan.arms[0]: people}) < plan.power:

@@ -4,7 +4,8 @@ Between two looks an increment of people reports. Without an effect the number o
 (or, of two arms, the number that the variant has of the ones of both) has a known law, and
 increments are independent. The bounds follow by the exact recursion over these laws: what has not
 exceeded a bound yet goes on. By each look the probability of a false alarm is at most what the
-spending function of the design allows until then.
+spending function of the design allows until then. The times of looks must not depend on what was
+seen; where they may, the design says "anytime" (`anytime.py`) and nothing is spent.
 
 Source: Armitage, McPherson and Rowe 1969 (recursion); Lan and DeMets 1983 (spending).
 """
@@ -21,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal, stats
 
-Spending = Literal["pocock", "obrien-fleming"]
+from beam_ldp.experiments.anytime import anytime_bounds, tilts_for
+
+Spending = Literal["pocock", "obrien-fleming", "anytime"]
 
 _BEYOND = 1e-14  # more than what laws cut off, and what rounding may hide
 
@@ -89,7 +92,8 @@ def spent(spending: Spending, fraction: float, alpha: float) -> float:
         return alpha * math.log1p((math.e - 1) * fraction)
     if spending == "obrien-fleming":
         return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(fraction)))
-    raise ValueError(f"spending must be one of {', '.join(get_args(Spending))}, got {spending!r}")
+    allowed = ", ".join(get_args(Spending)[:2])
+    raise ValueError(f"spending must be one of {allowed} to be spent, got {spending!r}")
 
 
 def exit_bounds(laws: Sequence[CountLaw], allowed: Sequence[float]) -> list[int]:
@@ -148,20 +152,44 @@ def inflation(looks: int, spending: Spending, alpha: float, power: float) -> flo
     """
     tosses = 200_000
     sizes = increments(tosses, looks)
-    fractions = np.cumsum(sizes) / tosses
-    allowed = [spent(spending, fraction, alpha) for fraction in fractions.tolist()]
-    looked = exit_bounds([binomial_law(size, 0.5) for size in sizes], allowed)
     last = exit_bounds([binomial_law(tosses, 0.5)], [alpha])
 
-    def drift(sizes: list[int], bounds: list[int]) -> float:
+    def drift(sizes: list[int], bounds_for: Callable[[float], list[int]]) -> float:
         """The effect that is seen with that power."""
 
         def seen(rate: float) -> bool:
-            return exit_probability([binomial_law(n, rate) for n in sizes], bounds) >= power
+            laws = [binomial_law(size, rate) for size in sizes]
+            return exit_probability(laws, bounds_for(rate)) >= power
 
         return _least(seen, 0.5, 0.6) - 0.5
 
-    return (drift(sizes, looked) / drift([tosses], last)) ** 2
+    looked = drift(sizes, lambda rate: looked_bounds(spending, sizes, (0.5, rate), alpha))
+    return (looked / drift([tosses], lambda _: last)) ** 2
+
+
+@lru_cache(maxsize=256)
+def _spent_bounds(
+    spending: Spending, sizes: tuple[int, ...], null: float, alpha: float
+) -> list[int]:
+    fractions = np.cumsum(sizes) / sum(sizes)
+    allowed = [spent(spending, fraction, alpha) for fraction in fractions.tolist()]
+    return exit_bounds([binomial_law(size, null) for size in sizes], allowed)
+
+
+def looked_bounds(
+    spending: Spending, sizes: Sequence[int], rates: tuple[float, float], alpha: float
+) -> list[int]:
+    """For each look at a sample what the reports that are one have to exceed.
+
+    Args:
+        spending: how alpha is spent.
+        sizes: people of each increment.
+        rates: of reports, without and with the planned effect.
+        alpha: of all looks.
+    """
+    if spending == "anytime":
+        return anytime_bounds(sizes, rates[0], tilts_for(*rates), alpha)
+    return _spent_bounds(spending, tuple(sizes), rates[0], alpha)
 
 
 def _least(holds: Callable[[float], bool], low: float, high: float) -> float:

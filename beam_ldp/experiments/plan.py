@@ -16,11 +16,10 @@ from beam_ldp.experiments.channel import BitChannel
 from beam_ldp.experiments.looks import (
     Spending,
     binomial_law,
-    exit_bounds,
     exit_probability,
     increments,
     inflation,
-    spent,
+    looked_bounds,
 )
 from beam_ldp.experiments.lower_bounds import (
     LeastPeople,
@@ -65,7 +64,8 @@ class ExperimentPlan:
         threshold: of one sample without looks: the effect is decided if more reports are one (of a
             negative effect: zero).
         looks: how often the counts may be looked at, after equal increments of people.
-        spending: how alpha is spent over the looks.
+        spending: how alpha is spent over the looks; or "anytime": looks may be timed by what was
+            seen, and there may be more of them, at a price for smaller increments.
         value_range: of a numeric outcome; None for a bit.
         scores: compound: probability of a one for each value of the outcome.
         memoized: whether a retry sends the same report (it should); otherwise noise is fresh.
@@ -233,6 +233,16 @@ class ExperimentPlan:
             key=lambda bound: bound.sequential,
         )
 
+    @property
+    def looked(self) -> bool:
+        """Whether the counts may be looked at before everybody has reported."""
+        return self.looks > 1 or self.spending == "anytime"
+
+    def reported_rates(self, direction: int) -> tuple[float, float]:
+        """How often reports are one (zero, if the direction is -1): null, and planned effect."""
+        channel, null = self.facing(direction)
+        return channel.rate(null), channel.rate(min(null + abs(self.effect) / self.scale, 1.0))
+
     def power_of(self, arm: str, people: Mapping[str, int]) -> float:
         """How often the planned effect of an arm is seen at this many people of each arm.
 
@@ -243,17 +253,16 @@ class ExperimentPlan:
         changed = null + abs(self.effect) / self.scale
         if self.kind == "arms":
             cost = 1.0
-            if self.looks > 1:
+            if self.looked:
                 cost = inflation(self.looks, self.spending, self.tail_alpha, self.power)
             counted = tuple(max(1, math.floor(people[one] / cost)) for one in (self.arms[0], arm))
             return arms_power(channel, (counted[0], counted[1]), (null, changed), self.tail_alpha)
-        if self.looks == 1:
+        if not self.looked:
             return simple_power(channel, people[arm], null, changed, self.tail_alpha)
         sizes = increments(people[arm], self.looks)
-        fractions = [(i + 1) / self.looks for i in range(self.looks)]
-        allowed = [spent(self.spending, fraction, self.tail_alpha) for fraction in fractions]
-        bounds = exit_bounds([binomial_law(n, channel.rate(null)) for n in sizes], allowed)
-        return exit_probability([binomial_law(n, channel.rate(changed)) for n in sizes], bounds)
+        rates = self.reported_rates(self.direction)
+        bounds = looked_bounds(self.spending, sizes, rates, self.tail_alpha)
+        return exit_probability([binomial_law(n, rates[1]) for n in sizes], bounds)
 
     def decide(self, *counts: Counts) -> Verdict:
         """What the reports say.
@@ -265,7 +274,7 @@ class ExperimentPlan:
                 people reported, and how many of their reports are one.
 
         Raises:
-            ValueError: for counts of other arms, or more looks than planned.
+            ValueError: for counts of other arms, or more looks than planned (but with "anytime").
         """
         return decide(self, counts)
 

@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
+from beam_ldp.experiments.anytime import (
+    Floats,
+    anytime_p_value,
+    binomial_growth,
+    effect_sequence,
+    hypergeometric_growth,
+    rate_sequence,
+    tilts_for,
+)
 from beam_ldp.experiments.arms import (
     ArmCounts,
     effect_interval,
@@ -41,8 +50,8 @@ class Comparison:
         people: whose reports were counted, of both sides.
         effect: estimate of the difference, unbiased, in the outcome's unit.
         interval: of the effect; all of the verdict hold at once with its `interval_level`.
-        p_value: probability, without an effect, of what was seen or more; None where a plan has
-            looks, whose bounds decide.
+        p_value: probability, without an effect, of what was seen or more; of an "anytime" plan at
+            any look; None where alpha is spent over looks, whose bounds decide.
         adjusted_p_value: the same for the family of all comparisons; at most alpha: significant.
         significant: whether the effect is decided, at this look or an earlier one.
         power: how often the planned effect would be seen with so many people.
@@ -107,29 +116,28 @@ def decide(plan: ExperimentPlan, increments: Sequence[Counts]) -> Verdict:
     directions = tuple(plan.direction * side for side in sides)
     totals = {name: _added(one[name] for one in increments) for name in plan.arms}
     tested = plan.arms if plan.kind != "arms" else plan.arms[1:]
-    looked = plan.looks > 1
-    p_values = [_p_value(plan, totals, name, directions) for name in tested]
+    spends = plan.looks > 1 and plan.spending != "anytime"
+    p_values = [_p_value(plan, increments, name, directions) for name in tested]
     adjusted = holm(p_values)
-    if looked:
+    if spends:
         significant = [
             any(_exceeded(plan, increments, name, way) for way in directions) for name in tested
         ]
     else:
         significant = [p <= plan.alpha for p in adjusted]
-    level = 1 - plan.tail_alpha * 2 / plan.looks
     compared = tuple(
         Comparison(
             name,
             sum(totals[arm].people for arm in plan.compared_with(name)),
-            *_estimated(plan, totals, name, level),
-            None if looked else p_values[i],
-            None if looked else adjusted[i],
+            *_estimated(plan, totals, name),
+            None if spends else p_values[i],
+            None if spends else adjusted[i],
             significant[i],
             plan.power_of(name, {arm: count.people for arm, count in totals.items()}),
         )
         for i, name in enumerate(tested)
     )
-    last = len(increments) == plan.looks
+    last = len(increments) >= plan.looks
     decision: Decision = "no effect shown" if last else "go on"
     return Verdict(
         "effect" if any(significant) else decision,
@@ -147,7 +155,8 @@ def decide(plan: ExperimentPlan, increments: Sequence[Counts]) -> Verdict:
 
 def _check(plan: ExperimentPlan, increments: Sequence[Counts]) -> None:
     """A ValueError unless these are counts of the arms, of as many looks as were planned."""
-    if not 1 <= len(increments) <= plan.looks:
+    more = plan.spending == "anytime"
+    if not increments or (len(increments) > plan.looks and not more):
         raise ValueError(
             f"counts must be of 1 to {plan.looks} looks, got {len(increments)}: "
             "looks are decided in the design"
@@ -167,10 +176,16 @@ def _facing(count: ArmCounts, direction: int) -> ArmCounts:
     return count if direction > 0 else ArmCounts(count.people, count.people - count.ones)
 
 
-def _p_value(plan: ExperimentPlan, totals: Counts, name: str, directions: Sequence[int]) -> float:
+def _p_value(
+    plan: ExperimentPlan, increments: Sequence[Counts], name: str, directions: Sequence[int]
+) -> float:
     """Of all reports so far: the smallest of the directions, times how many there are."""
+    totals = {arm: _added(one[arm] for one in increments) for arm in plan.compared_with(name)}
     found = []
     for way in directions:
+        if plan.spending == "anytime":
+            found.append(_anytime(plan, increments, name, way))
+            continue
         arm = _facing(totals[name], way)
         if plan.kind == "arms":
             found.append(fisher_p_value(_facing(totals[plan.arms[0]], way), arm))
@@ -178,6 +193,23 @@ def _p_value(plan: ExperimentPlan, totals: Counts, name: str, directions: Sequen
             channel, null = plan.facing(way)
             found.append(simple_p_value(channel, arm.people, arm.ones, null))
     return min(1.0, len(found) * min(found))
+
+
+def _anytime(
+    plan: ExperimentPlan, increments: Sequence[Counts], name: str, direction: int
+) -> float:
+    """The p-value of one direction that holds at every look."""
+    tilts = tilts_for(*plan.reported_rates(direction))
+
+    def growth(counts: Counts) -> Floats:
+        arm = _facing(counts[name], direction)
+        if plan.kind == "arms":
+            control = _facing(counts[plan.arms[0]], direction)
+            return hypergeometric_growth(control.ones + arm.ones, arm.people, control.people, tilts)
+        return binomial_growth(arm.people, plan.reported_rates(direction)[0], tilts)
+
+    ones = [_facing(counts[name], direction).ones for counts in increments]
+    return anytime_p_value(ones, [growth(counts) for counts in increments], tilts)
 
 
 def _exceeded(
@@ -208,18 +240,26 @@ def _null_law(plan: ExperimentPlan, counts: Counts, name: str, direction: int) -
     return binomial_law(arm.people, channel.rate(null))
 
 
-def _estimated(
-    plan: ExperimentPlan, totals: Counts, name: str, level: float
-) -> tuple[float, Interval]:
+def _estimated(plan: ExperimentPlan, totals: Counts, name: str) -> tuple[float, Interval]:
     """The effect and its interval, in the outcome's unit."""
     channel: BitChannel = plan.channel
-    arm = totals[name]
+    arm, level = totals[name], 1 - plan.tail_alpha * 2 / plan.looks
+    tilts = tilts_for(*plan.reported_rates(plan.direction))
     if plan.kind == "arms":
         control = totals[plan.arms[0]]
         effect = effect_of(channel, control, arm)
-        low, high = effect_interval(channel, control, arm, level)
+        if plan.spending == "anytime":
+            pair = (control.ones, control.people), (arm.ones, arm.people)
+            ends = effect_sequence(*pair, tilts, plan.tail_alpha)
+            low, high = (min(max(end / channel.contrast, -1.0), 1.0) for end in ends)
+        else:
+            low, high = effect_interval(channel, control, arm, level)
     else:
         null = plan.null_share
         effect = channel.share(arm.ones / arm.people) - null
-        low, high = (end - null for end in share_interval(channel, arm.ones, arm.people, level))
+        if plan.spending == "anytime":
+            rates = rate_sequence(arm.ones, arm.people, tilts, plan.tail_alpha)
+            low, high = (min(max(channel.share(end), 0.0), 1.0) - null for end in rates)
+        else:
+            low, high = (end - null for end in share_interval(channel, arm.ones, arm.people, level))
     return effect * plan.scale, (low * plan.scale, high * plan.scale)

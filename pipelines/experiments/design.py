@@ -37,10 +37,10 @@ if TYPE_CHECKING:
               help="whether effects of the other sign are looked for too (two)")  # fmt: skip
 @click.option("--looks", type=whole, default=1, show_default=True,
               help="how often the counts may be looked at before it ends")  # fmt: skip
-@click.option("--spending", type=click.Choice(["obrien-fleming", "pocock"]),
+@click.option("--spending", type=click.Choice(["obrien-fleming", "pocock", "anytime"]),
               default="obrien-fleming", show_default=True,
-              help="how alpha is spent over the looks: late (obrien-fleming) or evenly "
-              "(pocock)")  # fmt: skip
+              help="how alpha is spent over the looks: late (obrien-fleming), evenly (pocock), or "
+              "so that they may be timed by what was seen (anytime)")  # fmt: skip
 @click.option("--value-range",
               help="smallest and largest value of a numeric outcome, as in 0,50")  # fmt: skip
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path),

@@ -95,6 +95,8 @@ def _asked(plan: ExperimentPlan) -> str:
 
 
 def _rule(plan: ExperimentPlan) -> str:
+    if plan.spending == "anytime":
+        return f"evidence of 1/alpha at any look; people as for {plan.looks} equal increments"
     if plan.looks > 1:
         return f"{plan.looks} looks, exact bounds at each ({plan.spending})"
     if plan.threshold is not None:
