@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.pipelines.flags import format_option
+from beam_ldp.pipelines.flags import UsageError, format_option
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from beam_ldp.protocols.interactivity.auditing import InteractivityReport
+    from beam_ldp.randomizers.wire import ReleaseTerms
 
+RELEASE_FILE = "release.json"
 SCHEMA_VERSION = 1
 CLEAN, FLAGGED, MALFORMED = 0, 1, 2
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -66,7 +68,8 @@ def audit_interactivity(
 
     A log is a file of Parquet or JSON lines, a folder or a glob of them, with one record for each
     answer (docs/interactivity.md). Equal answers of a person to one question of one round are a
-    retry and count once; different answers are two queries, and a fault.
+    retry and count once; different answers are two queries, and a fault. Envelopes of devices are
+    read too, by the release.json beside them; they name nobody, so ids take the place of people.
 
     \b
     example:
@@ -80,15 +83,17 @@ def audit_interactivity(
 
     try:
         folder = OutputFolder(output) if output is not None else None
+        files = _files("LOG", logs)
         report = audit_logs(
-            _files("LOG", logs),
+            files,
             epsilon,
             delta=delta,
             plan=_files("--plan", plan),
             kernels=None if kernels is None else _kernels(kernels),
             memory=memory,
+            releases=_releases(files),
         )
-    except (ValueError, OverflowError, OutputError, OSError) as error:
+    except (UsageError, ValueError, OverflowError, OutputError, OSError) as error:
         raise click.UsageError(str(error)) from None
     if folder is not None:
         _write(folder, report)
@@ -106,12 +111,39 @@ def _files(name: str, patterns: tuple[str, ...]) -> list[Path]:
             q
             for p in paths
             for q in (sorted(p.iterdir()) if p.is_dir() else [p])
-            if q.is_file() and not q.name.startswith(".")
+            if q.is_file() and not q.name.startswith(".") and q.name != RELEASE_FILE
         ]
         if not inside:
             raise click.UsageError(f"{name} {pattern}: there is no such file")
         found.update((p.resolve(), None) for p in inside)
     return list(found)
+
+
+def _releases(files: list[Path]) -> dict[Path, ReleaseTerms]:
+    """Of files that hold envelopes, what these are of: by the `release.json` beside each."""
+    from beam_ldp.randomizers.wire import MAGIC
+
+    beside: dict[Path, ReleaseTerms] = {}
+    found: dict[Path, ReleaseTerms] = {}
+    for path in files:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                continue
+        if path.parent not in beside:
+            beside[path.parent] = _terms(str(path.with_name(RELEASE_FILE)))
+        found[path] = beside[path.parent]
+    return found
+
+
+def _terms(path: str) -> ReleaseTerms:
+    from beam_ldp.pipelines.devices.release_file import load_release
+
+    agreed = load_release(path)
+    if agreed.group_by is not None:
+        raise UsageError(f"{path}: reports by group cannot be audited: each names its group")
+    if agreed.terms.simulated:
+        raise UsageError(f"{path}: these reports are simulated, and protect nobody")
+    return agreed.terms
 
 
 def _kernels(path: Path) -> dict[str, Any]:
@@ -162,7 +194,7 @@ def table(report: InteractivityReport) -> Table:
     rows.add_column(style="bold")
     rows.add_column()
     people = report.people
-    rows.add_row("people", f"{people.people:,}")
+    rows.add_row(report.who, f"{people.people:,}")
     rows.add_row("records", f"{people.records:,}, of which {people.retries:,} retries")
     rows.add_row(
         "queries per person", f"most {report.max_queries:,}, mean {report.mean_queries:.4g}"
@@ -177,7 +209,7 @@ def table(report: InteractivityReport) -> Table:
     rows.add_row("compositionality k", k)
     rows.add_row("class", report.interactivity)
     rows.add_row("noninteractive", _noninteractive(report))
-    if people.repeated:
+    if people.repeated and not report.log.anonymous:
         free = report.mergeable
         said = "unknown" if free is None else f"{free:,} of {people.repeated:,}"
         rows.add_row("people asked again", f"{said} could have been asked once, at no cost")
@@ -196,7 +228,8 @@ def table(report: InteractivityReport) -> Table:
         style = "bold red" if found.fault else "yellow"
         rows.add_row(f"[{style}]{found.name}[/{style}]", f"{found.count:,} {escape(found.text)}")
     if report.clean:
-        rows.add_row("[green]clean[/green]", f"nobody above epsilon {number(report.epsilon)}")
+        nobody = "none" if report.log.anonymous else "nobody"
+        rows.add_row("[green]clean[/green]", f"{nobody} above epsilon {number(report.epsilon)}")
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from beam_ldp.ledger.people import PeopleKey
 from beam_ldp.pipelines import heavy_hitters, randomize, user_mean
-from beam_ldp.pipelines.audit_interactivity import CLEAN, FLAGGED
+from beam_ldp.pipelines.audit_interactivity import CLEAN, FLAGGED, MALFORMED
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
@@ -166,6 +167,34 @@ def test_reports_from_devices_leave_a_log(reports: Path) -> None:
     report = audited(reports / "log")
     assert report.clean and report.people.by_queries == {1: PEOPLE} and report.noninteractive
     assert not [p for p in (reports / "reports").iterdir() if "asked" in p.name]
+
+
+def test_what_the_devices_sent_is_audited_by_the_ids_of_envelopes(
+    reports: Path, tmp_path: Path
+) -> None:
+    """The same people as in the log, of whom it cannot be said who they are."""
+    sent = reports / "reports"
+    done = command(sent)
+    assert done.exit_code == CLEAN, done.output
+    said = " ".join(done.output.replace("│", " ").split())
+    assert f"ids of envelopes {PEOPLE}" in said and "class unknown (envelopes name nobody)" in said
+    assert "noninteractive unknown (no provenance)" in said and "people" not in said
+    restored = Path(shutil.copytree(sent, tmp_path / "restored"))
+    both = CliRunner().invoke(
+        group, ["audit-interactivity", str(sent), str(restored), "--epsilon=2", "--format=json"]
+    )
+    told = json.loads(both.stdout)
+    assert both.exit_code == CLEAN and told["num_people"] == told["num_retries"] == PEOPLE
+    assert told["anonymous"] and told["epsilon_per_person"]["max"] == EPSILON
+    over = CliRunner().invoke(group, ["audit-interactivity", str(sent), "--epsilon=1.5"])
+    assert over.exit_code == FLAGGED and "ids of envelopes above epsilon 1.5" in over.output
+    (restored / "release.json").unlink()
+    alone = command(restored)
+    assert alone.exit_code == MALFORMED and "release.json: cannot be read" in alone.output
+    mixed = CliRunner().invoke(
+        group, ["audit-interactivity", str(sent), str(reports / "log"), "--epsilon=2"]
+    )
+    assert mixed.exit_code == MALFORMED and "envelopes name nobody" in mixed.output
 
 
 def test_a_log_names_nobody_and_its_key_is_nowhere(reports: Path) -> None:

@@ -31,9 +31,11 @@ from beam_ldp.protocols.interactivity.tallies import (
     tally,
     tally_logs,
 )
+from beam_ldp.randomizers.wire import ReleaseTerms
 
 UNKNOWN_PROVENANCE = "unknown (no provenance)"
 SEVERAL_RUNS = "unknown (several runs)"
+UNKNOWN_PEOPLE = "unknown (envelopes name nobody)"
 QUANTILES = (0.5, 0.9, 0.99)
 MOST_EPSILON_ASKED_ONCE = 8.0
 """Above it, asking fresh people takes thousands of them for each question."""
@@ -46,7 +48,7 @@ class Finding:
     Attributes:
         name: one of `over budget`, `re-randomized on retry`, `declared below minimal`, `not in the
             plan`, which are faults, and `over budget in sum`, `declared above minimal`, `repeated
-            without output`.
+            without output`, `refused`.
         count: records, people or randomizers.
         text: what was found.
         fault: whether the audit fails by it.
@@ -83,6 +85,11 @@ class InteractivityReport:
         return self.log.people
 
     @property
+    def who(self) -> str:
+        """What people are called: envelopes name nobody."""
+        return "ids of envelopes" if self.log.anonymous else "people"
+
+    @property
     def max_queries(self) -> int:
         """Most queries of one person."""
         return max(self.people.by_queries, default=0)
@@ -117,6 +124,8 @@ class InteractivityReport:
     @property
     def interactivity(self) -> str:
         """The class as far as repeated people tell it."""
+        if self.log.anonymous:
+            return UNKNOWN_PEOPLE
         return "sequentially interactive" if self.max_queries <= 1 else "fully interactive"
 
     @property
@@ -151,7 +160,7 @@ class InteractivityReport:
         """People whose several questions are one: all were fixed before their first answer."""
         if self.planned:
             return self.people.repeated
-        return None if self.log.runs > 1 else self.people.mergeable
+        return None if self.log.runs > 1 or self.log.anonymous else self.people.mergeable
 
     @property
     def price_of_asking_once(self) -> SequentialPrice | None:
@@ -162,7 +171,8 @@ class InteractivityReport:
         """
         people = self.people
         pure = not self.delta and not people.most_femto
-        single = self.log.runs <= 1 and people.repeated > 0 and self.k_mean > 0
+        single = self.log.runs <= 1 and not self.log.anonymous
+        single = single and people.repeated > 0 and self.k_mean > 0
         if not pure or not single or self.epsilon > MOST_EPSILON_ASKED_ONCE:
             return None
         return SequentialPrice(people.people, people.queries, self.k_mean, self.epsilon)
@@ -189,7 +199,7 @@ class InteractivityReport:
         if self.replay is not None:
             over, only_in_sum = self.replay.over, max(0, people.over - self.replay.over)
         found = (
-            Finding("over budget", over, f"people above {promise}", True),
+            Finding("over budget", over, f"{self.who} above {promise}", True),
             Finding("over budget in sum", only_in_sum,
                     f"people whose epsilons sum to more than {promise}, and whose answers do not "
                     "tell more, by their likelihoods", False),
@@ -203,6 +213,8 @@ class InteractivityReport:
             Finding("repeated without output", people.unlogged,
                     "answers that may be retries, counted as queries: outputs are not logged",
                     False),
+            Finding("refused", self.log.refused,
+                    "bytes that are in no envelope of the release: collect lists them", False),
         )  # fmt: skip
         return tuple(one for one in found if one.count)
 
@@ -229,6 +241,7 @@ class InteractivityReport:
             "delta": self.delta,
             "clean": self.clean,
             "findings": [vars(one) for one in self.findings],
+            "anonymous": self.log.anonymous,
             "num_people": people.people,
             "num_records": people.records,
             "num_queries": people.queries,
@@ -348,6 +361,7 @@ def audit_logs(
     plan: Sequence[Path] = (),
     kernels: Mapping[str, Any] | None = None,
     memory: int = 1 << 30,
+    releases: Mapping[Path, ReleaseTerms] | None = None,
 ) -> InteractivityReport:
     """Audit logs of one protocol, or of several about the same people.
 
@@ -357,12 +371,15 @@ def audit_logs(
         plan: files with questions that were committed to: the same columns, without answers.
         kernels: probabilities of the randomizers, by name.
         memory: bytes for records; more of them go to files.
+        releases: by path, the release of each file, where all are files of envelopes.
 
     Raises:
         MalformedLogError, OSError, ValueError: as `tally_logs`; for kernels as `minimal_epsilons`.
     """
     minimal = minimal_epsilons(kernels or {})
-    log = tally_logs(paths, claim_of(epsilon, delta), memory=memory, plan=plan)
+    log = tally_logs(paths, claim_of(epsilon, delta), memory=memory, plan=plan, releases=releases)
+    if log.anonymous:
+        return InteractivityReport(epsilon, delta, log, minimal)
     replayed = None
     if kernels and log.runs <= 1 and not delta and not log.people.most_femto:
         replayed = replay_logs(paths, kernels, epsilon)

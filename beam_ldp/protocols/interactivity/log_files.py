@@ -1,7 +1,8 @@
 """Logs of records in Parquet or JSON lines: parts that are read at once, and what is wrong.
 
 A file's name says nothing of what it holds. A line that was cut off by a killed program is no
-record, and nothing is read of a log that has one.
+record, and nothing is read of a log that has one. Files of envelopes are read as well, where it is
+said of which release they are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from beam_ldp.protocols.interactivity.envelopes import read_envelopes
 from beam_ldp.protocols.interactivity.records import (
     NUMBERS,
     OPTIONAL,
@@ -31,6 +33,7 @@ from beam_ldp.protocols.interactivity.records import (
     hash_answers,
     records_of,
 )
+from beam_ldp.randomizers.wire import ReleaseTerms
 
 BATCH_ROWS, CHUNK_BYTES = 1 << 18, 1 << 24
 _LEAST_LINE = 60  # bytes: a file is taken to have more records than it has, never far fewer
@@ -42,16 +45,23 @@ class MalformedLogError(ValueError):
 
 @dataclass(frozen=True)
 class LogPart:
-    """What is read at once: a row group of a Parquet file, or whole lines of another one."""
+    """What is read at once: a row group of a Parquet file, whole lines, or bytes of envelopes."""
 
     path: Path
     start: int
     stop: int
-    parquet: bool
+    parquet: bool = False
+    envelopes: ReleaseTerms | None = None
 
 
-def parts_of(paths: Sequence[Path]) -> tuple[list[LogPart], int]:
+def parts_of(
+    paths: Sequence[Path], releases: Mapping[Path, ReleaseTerms] | None = None
+) -> tuple[list[LogPart], int]:
     """Parts of files, and about how many records they hold. A file's name says nothing of it.
+
+    Args:
+        paths: of files.
+        releases: by path, what files of envelopes are of.
 
     Raises:
         MalformedLogError: if a Parquet file is damaged.
@@ -59,6 +69,12 @@ def parts_of(paths: Sequence[Path]) -> tuple[list[LogPart], int]:
     """
     parts, total = [], 0
     for path in paths:
+        if releases and path in releases:
+            size, terms = path.stat().st_size, releases[path]
+            cuts = range(0, size, CHUNK_BYTES)
+            parts += [LogPart(path, a, min(a + CHUNK_BYTES, size), False, terms) for a in cuts]
+            total += size // terms.envelope_bytes(1) + 1
+            continue
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1"
         if parquet:
@@ -69,9 +85,9 @@ def parts_of(paths: Sequence[Path]) -> tuple[list[LogPart], int]:
             parts += [LogPart(path, i, i + 1, True) for i in range(metadata.num_row_groups)]
             total += metadata.num_rows
             continue
-        cuts = _cuts(path)
-        parts += [LogPart(path, a, b, False) for a, b in zip(cuts, cuts[1:])]
-        total += cuts[-1] // _LEAST_LINE + 1
+        lines = _cuts(path)
+        parts += [LogPart(path, a, b) for a, b in zip(lines, lines[1:])]
+        total += lines[-1] // _LEAST_LINE + 1
     return parts, total
 
 
@@ -92,6 +108,9 @@ def read_part(part: LogPart, *, planned: bool = False) -> Iterator[RecordBlock]:
     Raises:
         MalformedLogError: for the first row or line that is no record.
     """
+    if part.envelopes is not None:
+        yield read_envelopes(part.envelopes, part.path, part.start, part.stop)
+        return
     if not part.parquet:
         yield _read_lines(part, planned)
         return

@@ -109,19 +109,21 @@ class About:
     Attributes:
         declared: by name of the randomizer; None of more than 10,000.
         runs: hashes of the runs.
+        refused: bytes that are in no envelope of a release.
     """
 
     declared: Mapping[str, Declared] | None = field(default_factory=dict)
     runs: frozenset[int] = frozenset()
+    refused: int = 0
 
     def __add__(self, other: About) -> About:
-        runs = self.runs | other.runs
+        runs, refused = self.runs | other.runs, self.refused + other.refused
         if self.declared is None or other.declared is None:
-            return About(None, runs)
+            return About(None, runs, refused)
         found = dict(self.declared)
         for name, one in other.declared.items():
             found[name] = found[name] + one if name in found else one
-        return About(found if len(found) <= MOST_RANDOMIZERS else None, runs)
+        return About(found if len(found) <= MOST_RANDOMIZERS else None, runs, refused)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +166,8 @@ def _hash(text: str | bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def _hash_texts(texts: Sequence[str | bytes]) -> np.ndarray:
+def hash_bytes(texts: Sequence[str | bytes]) -> np.ndarray:
+    """A word for each text."""
     return np.fromiter(map(_hash, texts), np.uint64, len(texts))
 
 
@@ -174,7 +177,7 @@ def hash_people(users: Sequence[Any] | np.ndarray) -> np.ndarray:
     words = mixed(ids.integers)
     if ids.texts is not None:
         textual = np.array([text is not None for text in ids.texts.tolist()], dtype=bool)
-        words[textual] = _hash_texts(ids.texts[textual].tolist())
+        words[textual] = hash_bytes(ids.texts[textual].tolist())
     return words
 
 
@@ -252,7 +255,7 @@ def _assemble(columns: dict[str, pa.Array], size: int, answers: np.ndarray | Non
     named ^= mixed(mixed(_number(columns, "round", size)))
     runs: frozenset[int] = frozenset()
     if "run" in columns:
-        own = _by_value(columns["run"].cast(pa.string()).fill_null(""), _hash_texts)
+        own = _by_value(columns["run"].cast(pa.string()).fill_null(""), hash_bytes)
         runs = frozenset(np.unique(own).tolist())
         named ^= mixed(own)
     rows["question"] = named
@@ -324,7 +327,7 @@ def _randomizers(
     encoded = column.dictionary_encode()
     names = encoded.dictionary.cast(pa.string()).to_pylist()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    words = _hash_texts(names)[codes]
+    words = hash_bytes(names)[codes]
     if len(names) > MOST_RANDOMIZERS:
         return words, None
     if len(names) == 1:

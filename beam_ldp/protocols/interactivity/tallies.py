@@ -31,6 +31,7 @@ from beam_ldp.protocols.interactivity.records import (
     Declared,
     mixed,
 )
+from beam_ldp.randomizers.wire import ReleaseTerms
 
 WORKERS = 2
 LEAST_MEMORY = 1 << 26
@@ -346,16 +347,25 @@ class LogTally:
         declared: by name of the randomizer; None where there are more than 10,000.
         runs: how many runs the logs name; 0 where they name none.
         plan: the tally of the plan's questions; None without a plan.
+        anonymous: whether people are ids of envelopes, of which nobody knows whose they are.
+        refused: bytes of files of envelopes that are in none.
     """
 
     people: Tally
     declared: Mapping[str, Declared] | None
     runs: int
     plan: Tally | None = None
+    anonymous: bool = False
+    refused: int = 0
 
 
 def tally_logs(
-    paths: Sequence[Path], claim: Claim, *, memory: int = 1 << 30, plan: Sequence[Path] = ()
+    paths: Sequence[Path],
+    claim: Claim,
+    *,
+    memory: int = 1 << 30,
+    plan: Sequence[Path] = (),
+    releases: Mapping[Path, ReleaseTerms] | None = None,
 ) -> LogTally:
     """Read logs and add them up.
 
@@ -367,15 +377,18 @@ def tally_logs(
         claim: what everybody was promised.
         memory: bytes, at least 64 MiB.
         plan: files with the questions that were committed to before anybody was asked.
+        releases: what files of envelopes are of; then all files are.
 
     Raises:
         MalformedLogError: for a row or line that is no record.
         OSError: if a file cannot be read, or the disk is full.
-        ValueError: for too little memory.
+        ValueError: for too little memory, and for logs or a plan beside envelopes.
     """
     if memory < LEAST_MEMORY:
         raise ValueError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {memory} bytes")
-    parts, records = parts_of(paths)
+    if releases and (plan or not set(paths) <= set(releases)):
+        raise ValueError("envelopes name nobody: neither logs nor a plan can be about their people")
+    parts, records = parts_of(paths, releases)
     planned_parts, questions = parts_of(plan)
     about = About()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
@@ -400,6 +413,8 @@ def tally_logs(
         about.declared,
         len(about.runs),
         merged(of_plan for _, of_plan in both) if plan else None,
+        bool(releases),
+        about.refused,
     )
 
 
