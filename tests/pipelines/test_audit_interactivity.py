@@ -45,6 +45,13 @@ def test_a_clean_log(tmp_path: Path) -> None:
     assert audit(log, "--epsilon", "1", "--output", str(tmp_path / "out")).exit_code == MALFORMED
 
 
+def test_a_log_that_is_named_twice_or_audited_twice_says_the_same(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", {}, {"user": 0, "round": 1})
+    said = [audit(*logs, "--epsilon=2", "--format=json") for logs in ((log,), (log,), (log, log))]
+    assert {one.exit_code for one in said} == {CLEAN} and len({one.stdout for one in said}) == 1
+    assert audit(log, str(tmp_path), "--epsilon=2", "--format=json").stdout == said[0].stdout
+
+
 def test_over_budget_is_one(tmp_path: Path) -> None:
     again = {"user": 0, "randomizer": "other", "assign_seq": 1}
     log = write(tmp_path / "log", {}, again)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.protocols.interactivity.kernels import kernel_epsilon
+from beam_ldp.protocols.interactivity.log_files import MalformedLogError
 from beam_ldp.protocols.interactivity.merging import Contracted, contract_logs
 from beam_ldp.protocols.interactivity.records import (
     FEMTO,
@@ -374,13 +375,23 @@ def audit_logs(
         releases: by path, the release of each file, where all are files of envelopes.
 
     Raises:
-        MalformedLogError, OSError, ValueError: as `tally_logs`; for kernels as `minimal_epsilons`.
+        MalformedLogError, OSError, ValueError: as `tally_logs`; for kernels as `minimal_epsilons`;
+            for a file that somebody writes to meanwhile.
     """
     minimal = minimal_epsilons(kernels or {})
+    found = {path: _stamp(path) for path in (*paths, *plan)}
     log = tally_logs(paths, claim_of(epsilon, delta), memory=memory, plan=plan, releases=releases)
-    if log.anonymous:
-        return InteractivityReport(epsilon, delta, log, minimal)
-    replayed = None
-    if kernels and log.runs <= 1 and not delta and not log.people.most_femto:
-        replayed = replay_logs(paths, kernels, epsilon)
-    return InteractivityReport(epsilon, delta, log, minimal, contract_logs(paths), replayed)
+    contracted, replayed = None, None
+    if not log.anonymous:
+        contracted = contract_logs(paths)
+        if kernels and log.runs <= 1 and not delta and not log.people.most_femto:
+            replayed = replay_logs(paths, kernels, epsilon)
+    for path, stamp in found.items():
+        if _stamp(path) != stamp:
+            raise MalformedLogError(f"{path}: was written to while it was read")
+    return InteractivityReport(epsilon, delta, log, minimal, contracted, replayed)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    told = path.stat()
+    return told.st_size, told.st_mtime_ns

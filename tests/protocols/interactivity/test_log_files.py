@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.protocols.interactivity import log_files, tallies
+from beam_ldp.protocols.interactivity import auditing, log_files, tallies
 from beam_ldp.protocols.interactivity.auditing import audit_logs, claim_of
 from beam_ldp.protocols.interactivity.log_files import MalformedLogError
 from beam_ldp.protocols.interactivity.tallies import LEAST_MEMORY, Tally, tally_logs
@@ -122,6 +122,27 @@ def test_the_log_of_a_killed_run_says_where_it_ends(tmp_path: Path, small: None)
         tally_logs([parquet], claim_of(1))
 
 
+def test_two_who_append_at_once_are_told_by_the_line_or_by_the_file(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that were mixed up are no records; a log that grows is none that was read whole."""
+    path = write_lines(tmp_path / "log", records())
+    lines = path.read_text().splitlines(keepends=True)
+    mixed = lines[7][:30] + lines[8] + lines[7][30:]
+    path.write_text("".join([*lines[:7], mixed, *lines[9:]]))
+    with pytest.raises(MalformedLogError, match="log: line 8: is no JSON"):
+        audit_logs([path], 500.0)
+    path.write_text("".join(lines[:-1]))
+
+    def append(paths: list[Path]) -> None:
+        with paths[0].open("a") as file:
+            file.write(lines[-1])
+
+    monkeypatch.setattr(auditing, "contract_logs", append)
+    with pytest.raises(MalformedLogError, match="log: was written to while it was read"):
+        audit_logs([path], 500.0)
+
+
 @pytest.mark.parametrize(
     "line, reason",
     [
@@ -179,7 +200,7 @@ def test_a_plan_in_files(tmp_path: Path, small: None) -> None:
     planned = [{n: one[n] for n in ("user", "randomizer", "round", "epsilon")} for one in told]
     log = write_parquet(tmp_path / "log", told)
     for plan in (write_lines(tmp_path / "p", planned), write_parquet(tmp_path / "q", planned)):
-        report = audit_logs([log], 3.0, plan=[plan], memory=20_000)
+        report = audit_logs([log], 3.0, plan=[plan], memory=60_000)
         assert report.planned and report.noninteractive and report.k_plan is not None
     some = write_lines(tmp_path / "some", planned[:-1])
     missing = audit_logs([log], 3.0, plan=[some]).people.unplanned
