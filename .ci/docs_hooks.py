@@ -43,6 +43,8 @@ READ = {
     "without a mechanism that is everything, at a local epsilon of 4 nothing.",
     "experiments.png": "`python -m benchmarks.experiments`. Read down at one epsilon: no locally private test lies below the blue "
     "line, and none of any kind below the dotted one; the distance to grey is what privacy costs, that to red what trusting nobody costs.",
+    "interactivity.png": "`python -m benchmarks.interactivity`. Lower is better: read down at the epsilon that people are promised. "
+    "The dashed and dotted lines turn up again, for the price of fresh people grows as e to the epsilon.",
     "few_random_bits.png": "`python -m benchmarks.few_random_bits`. Where a curve leaves the blue one, the bits no longer suffice; "
     "the green one of the left picture spends them on fewer people and stays close.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "
