@@ -185,7 +185,7 @@ class ExperimentRecord(PartsRecord):
         decision: "effect", "no effect shown" or "go on".
         look, looks: which look it was, of how many.
         alpha: probability of deciding any effect where there is none, at most.
-        interval_level: probability that the intervals of all effects hold at once.
+        effect_interval_level: probability that the intervals of all effects hold at once.
     """
 
     statistic: str = "experiment"
@@ -194,7 +194,7 @@ class ExperimentRecord(PartsRecord):
     look: int = 1
     looks: int = 1
     alpha: float = 0.0
-    interval_level: float = 0.0
+    effect_interval_level: float = 0.0
 
 
 @words_of.register
@@ -217,11 +217,11 @@ def _words(record: ExperimentRecord) -> Words:
             "the cost is that of this look, whose people hide among each other only; somebody who "
             f"answers at several of the {many(record.looks, 'look')} pays for each"
         )
+    level = f"{100 * record.effect_interval_level:.3g} %"
     return replace(
         words,
         public=words.public.replace("the list of values", "the plan of the experiment"),
         hidden_as="nothing: they are left out",
-        intervals=f"for the rate of each arm by itself; {100 * record.interval_level:.3g} % for "
-        "the effects, all at once",
+        intervals=f"for the rate of each arm by itself; {level} for the effects, all at once",
         notes=tuple(notes),
     )

@@ -121,7 +121,7 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
             "look": verdict.look,
             "looks": plan.looks,
             "alpha": plan.alpha,
-            "interval_level": verdict.interval_level,
+            "effect_interval_level": verdict.interval_level,
         }
 
     def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:

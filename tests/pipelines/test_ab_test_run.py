@@ -129,6 +129,9 @@ def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) 
     assert record["statistic"] == "experiment" and record["plan"] == desk.plan.digest
     assert record["decision"] == "effect" and record["group_by"] == "arm"
     assert record["num_bad_rows"] == len(BAD)
+    assert (
+        record["effect_interval_level"] == pytest.approx(0.9) and record["interval_level"] == 0.95
+    )
     assert record["release_id"] == f"ab-test-{desk.plan.digest[:16]}"
     assert record["epsilon"] == pytest.approx(float(desk.plan.central_epsilon(400)), rel=1e-9)
     statement = (desk.folder / "first" / "privacy.md").read_text()
