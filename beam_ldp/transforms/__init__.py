@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
     from beam_ldp.transforms.interactivity import AuditInteractivity
     from beam_ldp.transforms.odometer import PerPersonFilter
+    from beam_ldp.transforms.outcomes import PrivateExperiment, decide_releases
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -102,6 +103,7 @@ __all__ = [
     "MismatchError",
     "PerPersonFilter",
     "PrivateEstimate",
+    "PrivateExperiment",
     "PrivateFrequencies",
     "PrivateHeavyHitters",
     "PrivateMean",
@@ -132,6 +134,7 @@ __all__ = [
     "arrow_schema",
     "as_record",
     "bigquery_schema",
+    "decide_releases",
     "read_shuffled_reports",
     "rows_of",
     "sql_table",
@@ -156,6 +159,10 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.odometer import PerPersonFilter
 
         return PerPersonFilter
+    if name in ("PrivateExperiment", "decide_releases"):
+        from beam_ldp.transforms import outcomes
+
+        return getattr(outcomes, name)
     if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 

@@ -28,7 +28,7 @@ from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.ab_test import USAGE, OutcomeQuestion
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.settings.sections import EXPECTED_SHARE
+from beam_ldp.transforms.outcomes import decision_id, least_reports
 
 OutcomeSettings = Settings[OutcomeQuestion]
 
@@ -73,17 +73,12 @@ def planned(given: Arguments, plan: ExperimentPlan, look: int) -> Arguments:
             "delta": plan.delta,
             "expected_users": -(-plan.people // plan.looks),
         },
-        "shuffle": {"min_reports": least or max(1, math.ceil(EXPECTED_SHARE * plan.crowd()))},
-        "release": {"id": release_id(plan, look)},
+        "shuffle": {"min_reports": least or least_reports(plan)},
+        "release": {"id": decision_id(plan, look)},
     }
     if plan.kind == "arms":
         told["people"] = {"groups": Domain(plan.arms)}
     return Arguments(told, []).over(given)
-
-
-def release_id(plan: ExperimentPlan, look: int) -> str:
-    """The name of a decision: whoever decides the plan again decides the same release."""
-    return f"ab-test-{plan.digest[:16]}" + (f"-look-{look}" if plan.looks > 1 else "")
 
 
 def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> None:

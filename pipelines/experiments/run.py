@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from beam_ldp.experiments import ArmCounts, ExperimentPlan
+from beam_ldp.experiments import ExperimentPlan
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.experiments.answer import ExperimentAnswer
@@ -37,7 +37,7 @@ from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.usage.ab_test import USAGE
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.outcomes import OutcomeQuery
+from beam_ldp.transforms.outcomes import OutcomeQuery, counts_of
 
 
 class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
@@ -130,7 +130,7 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
     def _verdict_of(self, release: Release) -> ExperimentAnswer:
         assert isinstance(release, Parts)
         plan = self.experiment
-        counts = {part.group or plan.arms[0]: _counted(part, plan) for part in release.releases}
+        counts = {part.group or plan.arms[0]: counts_of(plan, part) for part in release.releases}
         return ExperimentAnswer(release, plan, (*self.earlier, counts))
 
     def last_word(self, answer: Answer) -> None:
@@ -139,12 +139,6 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
         if not answer.release.simulated:
             question, output = self.settings.question, self.settings.output.folder
             write_down(question.design, self.experiment, answer.verdict, answer.counts, str(output))
-
-
-def _counted(release: Release, plan: ExperimentPlan) -> ArmCounts:
-    """The counts that an estimate was made of."""
-    reports = release.num_reports
-    return ArmCounts(reports, round(plan.channel.rate(float(release.estimate.value[1])) * reports))
 
 
 def to_check(given: Arguments) -> Job:
