@@ -203,6 +203,9 @@ def table(report: InteractivityReport) -> Table:
     rows.add_row("epsilon per person", f"most {number(report.max_epsilon)} ({quantiles})")
     if report.replay is not None:
         rows.add_row("by likelihoods", f"most {number(report.replay.most)} of epsilon was told")
+    if report.plan_epsilon is not None:
+        told = f"{number(report.plan_epsilon)}, exact: most that answers to it tell of one person"
+        rows.add_row("epsilon of the plan", told)
     k = f"at least {number(report.k_hat)} (this log), mean {number(report.k_mean)}"
     if report.k_plan is not None:
         k = f"{number(report.k_plan)} by the plan; {k}"

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.protocols.interactivity.kernels import kernel_epsilon
+from beam_ldp.protocols.interactivity.kernels import ROUNDING, kernel_delta, kernel_epsilon
 from beam_ldp.protocols.interactivity.log_files import MalformedLogError
 from beam_ldp.protocols.interactivity.merging import Contracted, contract_logs
 from beam_ldp.protocols.interactivity.records import (
     FEMTO,
     MOST_EPSILON,
     NANO,
+    Declared,
     RecordBlock,
 )
-from beam_ldp.protocols.interactivity.replaying import Replay, replay_logs
+from beam_ldp.protocols.interactivity.replaying import Replay, epsilon_of_plans, replay_logs
 from beam_ldp.protocols.interactivity.sequential import SequentialPrice
 from beam_ldp.protocols.interactivity.tallies import (
     Claim,
@@ -71,6 +72,9 @@ class InteractivityReport:
         minimal: minimal epsilon by name of the randomizer, of those whose kernels were given.
         contracted: the graph of who depends on whom, where the log has `depends_on`.
         replay: what everybody's likelihood filter says, where all kernels and answers are known.
+        plan_epsilon: what one person's answers to the questions of the plan tell at most, exactly,
+            where their kernels are known.
+        short_of_delta: randomizers whose declared delta is not enough for their declared epsilon.
     """
 
     epsilon: float
@@ -79,6 +83,8 @@ class InteractivityReport:
     minimal: Mapping[str, float]
     contracted: Contracted | None = None
     replay: Replay | None = None
+    plan_epsilon: float | None = None
+    short_of_delta: frozenset[str] = frozenset()
 
     @property
     def people(self) -> Tally:
@@ -191,19 +197,28 @@ class InteractivityReport:
         return found
 
     @property
+    def over(self) -> int:
+        """People above the promise: by their answers, or else by their questions, or by sums."""
+        people = self.people
+        if self.replay is not None:
+            return self.replay.over
+        drawn_once = not people.rerandomized and not people.unlogged
+        if self.plan_epsilon is not None and self.planned and drawn_once:
+            return 0 if self.plan_epsilon <= self.epsilon + ROUNDING else people.over
+        return people.over
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong, or wasteful."""
         people = self.people
         below, above = self._declared_wrong()
         promise = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
-        over, only_in_sum = people.over, 0
-        if self.replay is not None:
-            over, only_in_sum = self.replay.over, max(0, people.over - self.replay.over)
+        over, only_in_sum = self.over, max(0, people.over - self.over)
         found = (
             Finding("over budget", over, f"{self.who} above {promise}", True),
             Finding("over budget in sum", only_in_sum,
                     f"people whose epsilons sum to more than {promise}, and whose answers do not "
-                    "tell more, by their likelihoods", False),
+                    "tell more, by their kernels", False),
             Finding("re-randomized on retry", people.rerandomized,
                     "answers to a question that its person had answered otherwise", True),
             Finding("declared below minimal", len(below),
@@ -223,7 +238,9 @@ class InteractivityReport:
         """Randomizers declared below and above their minimal epsilon, each by a unit of 1e-9."""
         below, above = [], []
         for name, one in sorted((self.log.declared or {}).items()):
-            if name in self.minimal:
+            if name in self.minimal and one.femto:
+                below += [name] if name in self.short_of_delta else []
+            elif name in self.minimal:
                 exact = self.minimal[name] * NANO
                 below += [name] if one.least + 1 < exact else []
                 above += [name] if one.most > exact + 1 + 1e-6 * exact else []
@@ -258,12 +275,13 @@ class InteractivityReport:
                 "quantiles": [[share, value] for share, value in self.quantiles().items()],
             },
             "delta_per_person_max": people.most_femto / FEMTO,
-            "num_over_budget": people.over if self.replay is None else self.replay.over,
+            "num_over_budget": self.over,
             "num_over_in_sum": people.over,
             "likelihood_range_max": None if self.replay is None else self.replay.most,
             "k_hat": self.k_hat,
             "k_mean": _or_none(self.k_mean),
             "k_plan": self.k_plan,
+            "plan_epsilon": self.plan_epsilon,
             "class": self.interactivity,
             "noninteractive": self.noninteractive if self.unknown is None else self.unknown,
             "waves": self.depth,
@@ -300,6 +318,12 @@ def minimal_epsilons(kernels: Mapping[str, Any]) -> dict[str, float]:
     >>> round(minimal_epsilons({"rr": [[0.75, 0.25], [0.25, 0.75]]})["rr"], 6)
     1.098612
     """
+    with np.errstate(divide="ignore"):
+        return {name: kernel_epsilon(kernel) for name, kernel in _sound(kernels).items()}
+
+
+def _sound(kernels: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Kernels without the answers that nobody gives; raises ValueError for what is none."""
     found = {}
     for name, rows in kernels.items():
         try:
@@ -309,10 +333,21 @@ def minimal_epsilons(kernels: Mapping[str, Any]) -> dict[str, float]:
         sound = kernel.ndim == 2 and kernel.size and np.all(kernel >= 0)
         if not sound or not np.allclose(kernel.sum(axis=1), 1, rtol=0, atol=1e-9):
             raise ValueError(f"kernel {name!r} must have rows of probabilities that sum to 1")
-        used = kernel[:, kernel.max(axis=0) > 0]
-        with np.errstate(divide="ignore"):
-            found[name] = kernel_epsilon(used)
+        found[name] = kernel[:, kernel.max(axis=0) > 0]
     return found
+
+
+def _short_of_delta(
+    kernels: Mapping[str, Any], declared: Mapping[str, Declared] | None
+) -> frozenset[str]:
+    """Of the randomizers that declare a delta those that need more, by more than rounding."""
+    sound = _sound(kernels)
+    return frozenset(
+        name
+        for name, one in (declared or {}).items()
+        if one.femto and name in sound
+        and kernel_delta(sound[name], one.least / NANO) * FEMTO > one.femto + 1 + ROUNDING * FEMTO
+    )  # fmt: skip
 
 
 def claim_of(epsilon: float, delta: float = 0.0) -> Claim:
@@ -351,7 +386,9 @@ def audit_records(
     people = tally(block.rows, claim, planned)
     committed = None if planned is None else tally(planned, claim)
     log = LogTally(people, block.about.declared, len(block.about.runs), committed)
-    return InteractivityReport(epsilon, delta, log, minimal_epsilons(kernels or {}))
+    short = _short_of_delta(kernels or {}, log.declared)
+    minimal = minimal_epsilons(kernels or {})
+    return InteractivityReport(epsilon, delta, log, minimal, short_of_delta=short)
 
 
 def audit_logs(
@@ -381,15 +418,19 @@ def audit_logs(
     minimal = minimal_epsilons(kernels or {})
     found = {path: _stamp(path) for path in (*paths, *plan)}
     log = tally_logs(paths, claim_of(epsilon, delta), memory=memory, plan=plan, releases=releases)
-    contracted, replayed = None, None
+    contracted, replayed, planned = None, None, None
     if not log.anonymous:
         contracted = contract_logs(paths)
-        if kernels and log.runs <= 1 and not delta and not log.people.most_femto:
+        pure = not delta and not log.people.most_femto
+        if kernels and pure and log.runs <= 1:
             replayed = replay_logs(paths, kernels, epsilon)
+        if kernels and pure and log.plan is not None and not log.plan.most_femto:
+            planned = epsilon_of_plans(plan, kernels)
     for path, stamp in found.items():
         if _stamp(path) != stamp:
             raise MalformedLogError(f"{path}: was written to while it was read")
-    return InteractivityReport(epsilon, delta, log, minimal, contracted, replayed)
+    short = _short_of_delta(kernels or {}, log.declared)
+    return InteractivityReport(epsilon, delta, log, minimal, contracted, replayed, planned, short)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -61,11 +61,27 @@ def joint_epsilon(kernels: Sequence[Any]) -> float:
     >>> round(joint_epsilon([[told, fair], [fair, told]]), 6)
     1.098612
     """
-    total = np.zeros((1, 1))
-    for kernel in kernels:
-        logs = np.log(check_kernel(kernel))
-        total = total + (logs[:, None, :] - logs[None, :, :]).max(axis=2)
-    return float(total.max())
+    return float(np.max(sum(map(pair_costs, kernels), np.zeros((1, 1)))))
+
+
+def pair_costs(kernel: Any) -> np.ndarray:
+    """What the worst answer tells of one input against another: `(inputs, inputs)`, that adds up.
+
+    >>> pair_costs([[0.75, 0.25], [0.25, 0.75]]).round(6).tolist()
+    [[0.0, 1.098612], [1.098612, 0.0]]
+    """
+    logs = np.log(check_kernel(kernel))
+    return np.asarray((logs[:, None, :] - logs[None, :, :]).max(axis=2))
+
+
+def kernel_delta(kernel: np.ndarray, epsilon: float) -> float:
+    """The minimal delta of a kernel at an epsilon, also where some datum excludes an answer.
+
+    >>> round(kernel_delta(np.array([[0.75, 0.25], [0.25, 0.75]]), 0.5), 6)
+    0.33782
+    """
+    excess = kernel[:, None, :] - np.exp(epsilon) * kernel[None, :, :]
+    return float(np.maximum(excess, 0).sum(axis=2).max())
 
 
 def asks_that_fit(states: np.ndarray, logs: np.ndarray, budget: float) -> np.ndarray:

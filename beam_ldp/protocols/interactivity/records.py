@@ -90,15 +90,20 @@ class Declared:
     Attributes:
         records: answers of it.
         least, most: its epsilon, in units of 1e-9.
+        femto: its least delta, in units of 1e-15.
     """
 
     records: int
     least: int
     most: int
+    femto: int = 0
 
     def __add__(self, other: Declared) -> Declared:
         return Declared(
-            self.records + other.records, min(self.least, other.least), max(self.most, other.most)
+            self.records + other.records,
+            min(self.least, other.least),
+            max(self.most, other.most),
+            min(self.femto, other.femto),
         )
 
 
@@ -251,7 +256,7 @@ def _assemble(columns: dict[str, pa.Array], size: int, answers: np.ndarray | Non
     _check(rows["assigned"] > rows["seq"], "assign_seq must be at most seq")
     rows["person"] = _people(columns["user"])
     rows["answer"] = _answers(columns.get("output"), size) if answers is None else answers
-    named, declared = _randomizers(columns["randomizer"], rows["nano"])
+    named, declared = _randomizers(columns["randomizer"], rows["nano"], rows["femto"])
     named ^= mixed(mixed(_number(columns, "round", size)))
     runs: frozenset[int] = frozenset()
     if "run" in columns:
@@ -316,7 +321,7 @@ def _answers(column: pa.Array | None, size: int) -> np.ndarray:
 
 
 def _randomizers(
-    column: pa.Array, nano: np.ndarray
+    column: pa.Array, nano: np.ndarray, femto: np.ndarray
 ) -> tuple[np.ndarray, dict[str, Declared] | None]:
     """The hash of each row's randomizer, and what the rows declare of each."""
     if column.null_count:
@@ -331,11 +336,13 @@ def _randomizers(
     if len(names) > MOST_RANDOMIZERS:
         return words, None
     if len(names) == 1:
-        return words, {names[0]: Declared(len(nano), int(nano.min()), int(nano.max()))}
+        costs = int(nano.min()), int(nano.max()), int(femto.min())
+        return words, {names[0]: Declared(len(nano), *costs)}
     codes = codes.astype(np.uint16)
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(names), dtype=np.uint16))
     least, most = (f.reduceat(nano[order], starts) for f in (np.minimum, np.maximum))
+    deltas = np.minimum.reduceat(femto[order], starts)
     counts = np.bincount(codes, minlength=len(names))
-    told = zip(names, counts.tolist(), least.tolist(), most.tolist())
+    told = zip(names, counts.tolist(), least.tolist(), most.tolist(), deltas.tolist())
     return words, {name: Declared(*one) for name, *one in told}

@@ -1,4 +1,4 @@
-"""A log replayed through everybody's likelihood filter: what answers tell, not sums of epsilons.
+"""What answers tell, not sums of epsilons: of a log, and of a plan.
 
 Where the kernels of all randomizers are known and answers are logged as the numbers of their
 outputs, each person's filter is run over the own answers, in the order of publication: a question
@@ -8,6 +8,7 @@ fits if no answer to it could have moved the range of likelihoods above the prom
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.protocols.interactivity.kernels import asks_that_fit, check_kernel
+from beam_ldp.protocols.interactivity.kernels import asks_that_fit, check_kernel, pair_costs
 from beam_ldp.protocols.interactivity.log_files import columns_of
 from beam_ldp.protocols.interactivity.records import hash_people
 
 MOST_RECORDS = 2_000_000  # held in memory
+_MOST_PAIRS = 1 << 24  # of inputs, over all kernels
 _NEEDED = ("seq", "user", "randomizer", "round", "output")
 
 
@@ -122,3 +124,29 @@ def _parts(turn: np.ndarray, kernels: np.ndarray) -> list[np.ndarray]:
     order = np.lexsort((kernels, turn))
     changes = (np.diff(turn[order]) != 0) | (np.diff(kernels[order]) != 0)
     return np.split(order, np.flatnonzero(changes) + 1)
+
+
+def epsilon_of_plans(paths: Sequence[Path], kernels: Mapping[str, Any]) -> float | None:
+    """What all answers of one person to the questions of plans tell, at most, and exactly.
+
+    Source: specification of interactivity, section 2, item 2.
+
+    Returns:
+        None where that is not computed: a randomizer without a kernel of positive probabilities,
+        kernels of different inputs or too large, or more than two million questions.
+    """
+    tables = [columns_of(path, ("user", "randomizer", "round"), MOST_RECORDS) for path in paths]
+    rows = [row for table in tables if table is not None for row in table.to_pylist()]
+    if None in tables or not rows or len(rows) > MOST_RECORDS:
+        return None
+    names = sorted({row["randomizer"] for row in rows})
+    logs = _logs(kernels, names)
+    if logs is None or len(names) * len(logs[0]) ** 2 > _MOST_PAIRS:
+        return None
+    costs = {name: pair_costs(kernels[name]) for name in names}
+    words = hash_people([row["user"] for row in rows]).tolist()
+    asked: dict[int, set[Any]] = {}
+    for word, row in zip(words, rows):
+        asked.setdefault(word, set()).add((row["randomizer"], row["round"], row.get("run")))
+    different = {tuple(sorted(Counter(name for name, *_ in own).items())) for own in asked.values()}
+    return max(float(np.max(sum(n * costs[name] for name, n in own))) for own in different)

@@ -20,6 +20,7 @@ from beam_ldp.protocols.interactivity.auditing import (
     claim_of,
     minimal_epsilons,
 )
+from beam_ldp.protocols.interactivity.kernels import kernel_delta
 from beam_ldp.protocols.interactivity.merging import contract
 from beam_ldp.protocols.interactivity.records import records_of
 from beam_ldp.protocols.interactivity.tallies import Provenance, Tally, merged, tally
@@ -342,6 +343,19 @@ def test_kernels_tell_what_a_randomizer_really_costs() -> None:
     for wrong in ([[0.5, 0.6]], [[1.5, -0.5]], [], [["a"]], 3):
         with pytest.raises(ValueError, match="kernel 'x' must"):
             minimal_epsilons({"x": wrong})
+
+
+def test_kernels_tell_whether_a_declared_delta_is_enough() -> None:
+    """An answer that some datum excludes has no epsilon, and a delta of its probability."""
+    kernels = {"a": [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1]], "b": [[0.5, 0.5], [0.5, 0.5]]}
+    needed = kernel_delta(np.array(kernels["a"]), 2.1)
+    assert needed == pytest.approx(0.1)  # the first row's most likely answer exceeds by less
+    for delta, faults in ((needed, []), (0.2, []), (0.09, ["declared below minimal"])):
+        rows = [(0, "ada", "a", 0, 2.1, delta, 1, 0), (1, "bob", "b", 0, 1.0, 0.2, 1, 0)]
+        report = audited(rows, 3, kernels=kernels, delta=0.3)
+        assert [one.name for one in report.findings] == faults
+    (found,) = audited([(0, "ada", "a", 0, 2.1, 0.0, 1, 0)], 3, kernels=kernels).findings
+    assert found.name == "declared below minimal"
 
 
 def test_totals_of_millions_do_not_overflow() -> None:

@@ -16,6 +16,7 @@ from beam_ldp.protocols.interactivity.kernels import (
     LikelihoodFilter,
     check_kernel,
     joint_epsilon,
+    kernel_delta,
     kernel_epsilon,
 )
 from beam_ldp.protocols.interactivity.sequential import Question, protocol_epsilon
@@ -73,8 +74,46 @@ def test_one_coin_in_each_of_four_rounds() -> None:
     # printed as ln((1 + e)/2): the ratio of the rarer answer
     assert each == pytest.approx(0.620115, abs=5e-7)
     assert 4 * each == pytest.approx(2.4805, abs=5e-5)
+    assert 4 * each == pytest.approx(4 * (0.5 + math.log(math.cosh(0.5))), abs=1e-12)
     # together: the rarer answer in one round and the likelier in another, which makes exactly 1
     assert joint_epsilon(kernels) == pytest.approx(1.0, abs=1e-12)
+
+
+def response(size: int, epsilon: float) -> np.ndarray:
+    """Randomized response of some values."""
+    kernel = np.ones((size, size)) + np.eye(size) * math.expm1(epsilon)
+    return np.asarray(kernel / kernel.sum(axis=1, keepdims=True))
+
+
+def test_epsilon_and_delta_of_known_mechanisms() -> None:
+    """Two values, several, and two-sided geometric noise on a grid whose ends take the tails."""
+    for size in (2, 3, 7):
+        kernel = response(size, 1.3)
+        assert kernel_epsilon(kernel) == pytest.approx(1.3, abs=1e-12)
+        for at in (0.0, 0.5, 1.3, 2.0):
+            most = max(0.0, kernel[0, 0] - math.exp(at) * kernel[1, 0])
+            assert kernel_delta(kernel, at) == pytest.approx(most, abs=1e-12)
+    decay = math.exp(-0.4)
+    grid = np.abs(np.subtract.outer(np.arange(4), np.arange(-3, 7)))
+    laplace = decay**grid * (1 - decay) / (1 + decay)
+    laplace[:, [0, -1]] /= 1 - decay
+    assert laplace.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-12)
+    assert kernel_epsilon(laplace) == pytest.approx(3 * 0.4, abs=1e-12)
+    assert kernel_delta(laplace, 1.2) == pytest.approx(0, abs=1e-12)
+    assert kernel_delta(laplace, 0.0) == pytest.approx(np.abs(laplace[0] - laplace[3]).sum() / 2)
+
+
+def test_delta_is_that_of_the_worst_set_of_answers() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        kernel = random_kernel(random, 3, 4)
+        kernel[0, 0] = 0  # an answer that one datum excludes
+        kernel[0] /= kernel[0].sum()
+        at = random.uniform(0, 1)
+        sets = (list(one) for size in range(5) for one in itertools.combinations(range(4), size))
+        likely = [kernel[:, own].sum(axis=1) for own in sets]
+        worst = max(p - math.exp(at) * q for law in likely for p in law for q in law)
+        assert kernel_delta(kernel, at) == pytest.approx(worst, abs=1e-12)
 
 
 def test_questions_about_one_level_each_cost_one_epsilon_in_all() -> None:

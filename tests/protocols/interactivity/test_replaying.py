@@ -15,10 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.protocols.interactivity import replaying
-from beam_ldp.protocols.interactivity.auditing import audit_logs
+from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.protocols.interactivity.descents import level_kernel
-from beam_ldp.protocols.interactivity.kernels import LikelihoodFilter, kernel_epsilon
-from beam_ldp.protocols.interactivity.replaying import replay_logs
+from beam_ldp.protocols.interactivity.kernels import (
+    LikelihoodFilter,
+    joint_epsilon,
+    kernel_epsilon,
+)
+from beam_ldp.protocols.interactivity.replaying import epsilon_of_plans, replay_logs
 
 pytestmark = pytest.mark.exact
 
@@ -79,6 +83,48 @@ def test_a_descent_costs_one_epsilon_in_all(tmp_path: Path) -> None:
     assert less.to_json()["num_over_budget"] == 8
     without = audit_logs([tmp_path / "log.parquet"], 1.0)
     assert not without.clean and without.replay is None
+
+
+def coin(size: int, told: int, epsilon: float) -> list[list[float]]:
+    """One datum answers by randomized response, all others by a fair coin."""
+    kernel = np.full((size, 2), 0.5)
+    kernel[told] = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
+    return kernel.tolist()
+
+
+def test_a_plan_costs_what_its_questions_tell_together(tmp_path: Path) -> None:
+    """Example 2.2: four coins of one epsilon in all, whatever the answers, and 2.4805 in sum."""
+    kernels = {f"coin {i}": coin(4, i, 1.0) for i in range(4)}
+    each = kernel_epsilon(np.array(kernels["coin 0"]))
+    asked = [(user, f"coin {i}", "kept secret") for user in range(3) for i in range(4)]
+    log = write(tmp_path / "log", asked, epsilon=each)
+    plan = write(tmp_path / "plan", asked, epsilon=each)
+
+    def audited(epsilon: float, *logs: Path) -> InteractivityReport:
+        return audit_logs(logs or [log], epsilon, plan=[plan], kernels=kernels)
+
+    report = audited(1.0)
+    assert report.plan_epsilon == pytest.approx(1.0, abs=1e-12) and report.replay is None
+    assert report.clean and report.k_plan == pytest.approx(2.4805, abs=5e-5)
+    assert {one.name: one.count for one in report.findings} == {"over budget in sum": 3}
+    less = audited(0.99)
+    assert not less.clean and less.to_json()["num_over_budget"] == 3
+    drawn = write(tmp_path / "drawn", [(u, n, "another") for u, n, _ in asked], epsilon=each)
+    anew = {one.name: one.count for one in audited(1.0, log, drawn).findings}
+    assert anew == {"over budget": 3, "re-randomized on retry": 12}  # two answers to each question
+    beyond = write(tmp_path / "beyond", [*asked, (1, "coin 0", "again")], epsilon=each)
+    assert {one.name for one in audited(1.0, beyond).findings} == {"over budget", "not in the plan"}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc")), min_size=1, max_size=9))
+def test_a_plan_costs_what_enumeration_says(
+    tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[int, str]]
+) -> None:
+    plan = write(tmp_path_factory.getbasetemp() / "plan", [(u, n, 0) for u, n in asked])
+    own = [[KERNELS[n] for u, n in asked if u == user] for user in {u for u, _ in asked}]
+    expected = max(map(joint_epsilon, own))
+    assert epsilon_of_plans([plan, plan], KERNELS) == pytest.approx(expected, abs=1e-12)
+    assert epsilon_of_plans([plan], {**KERNELS, asked[0][1]: [[1.0, 0.0]]}) is None
 
 
 def test_a_retry_moves_nobody(tmp_path: Path) -> None:

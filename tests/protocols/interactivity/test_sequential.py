@@ -157,6 +157,10 @@ def test_a_later_question_may_cost_more_than_the_protocol() -> None:
     assert follow is not None
     assert protocol_epsilon(later_tells_more) == pytest.approx(1.0, abs=1e-9)
     assert kernel_epsilon(follow.kernel) == pytest.approx(1.5, abs=1e-9)
+    first = later_tells_more(())
+    assert first is not None  # k, the sum over the epsilon of the protocol, is 2
+    spent = kernel_epsilon(first.kernel) + kernel_epsilon(follow.kernel)
+    assert spent == pytest.approx(2.0, abs=1e-9)
     assert -math.expm1(-1.5) / -math.expm1(-1) == pytest.approx(1.229, abs=5e-4)
     with pytest.raises(ValueError, match="epsilon must be at least the kernel's own, 1.5, got 1"):
         decompose(follow.kernel, 1.0, least=False)
