@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from beam_ldp.protocols.interactivity.auditing import InteractivityReport
+    from beam_ldp.protocols.interactivity.sequential import SequentialPrice
     from beam_ldp.randomizers.wire import ReleaseTerms
 
 RELEASE_FILE = "release.json"
@@ -216,13 +217,8 @@ def table(report: InteractivityReport) -> Table:
         free = report.mergeable
         said = "unknown" if free is None else f"{free:,} of {people.repeated:,}"
         rows.add_row("people asked again", f"{said} could have been asked once, at no cost")
-    if (price := report.price_of_asking_once) is not None:
-        plain, tight = price.expected("plain"), price.expected("tight")
-        said = (
-            f"{plain:,.0f} people expected, at most {price.at_most('plain', 0.05):,} in 19 of 20 "
-            f"cases; {tight:,.0f} at epsilon {number(price.declared_epsilon('tight'))}"
-        )
-        rows.add_row("everybody asked once", said)
+    if report.price_of_asking_once is not None:
+        rows.add_row("everybody asked once", _asked_once(report.price_of_asking_once))
     if report.contracted is not None:
         cycles = report.contracted.in_cycles
         graph = "no cycle: everybody could be asked once, if it is the same for all answers"
@@ -234,6 +230,17 @@ def table(report: InteractivityReport) -> Table:
         nobody = "none" if report.log.anonymous else "nobody"
         rows.add_row("[green]clean[/green]", f"{nobody} above epsilon {number(report.epsilon)}")
     return rows
+
+
+def _asked_once(price: SequentialPrice) -> str:
+    """People that it takes, by each way of asking fresh ones."""
+    from beam_ldp.pipelines.records.wording import number
+
+    plain, tight, paper = (price.expected(mode) for mode in ("plain", "tight", "paper"))
+    most = price.at_most("plain", 0.05)
+    least = f"{plain:,.0f} people expected, at most {most:,} in 19 of 20 cases"
+    larger = number(price.declared_epsilon("tight"))
+    return f"{least}; at epsilon {larger} {tight:,.0f}, and {paper:,.0f} as the paper does it"
 
 
 def _noninteractive(report: InteractivityReport) -> str:

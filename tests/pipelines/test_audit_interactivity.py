@@ -62,6 +62,8 @@ def test_over_budget_is_one(tmp_path: Path) -> None:
     assert "people asked again 0 of 1 could have been asked once" in shown(done)
     # one follow-up: 1 + e^1.5 fresh people on average, the 95 % quantile of a geometric law is 15
     assert "everybody asked once 6 people expected, at most 16 in 19 of 20 cases" in shown(done)
+    # n (1 + (1 + e^1.5) k 1.5 / (1 - e^-1.5)) with k = 4/3, and 2 e^1.5 in place of 1 + e^1.5
+    assert "cases; at epsilon 3 15, and 24 as the paper does it" in shown(done)
     assert audit(log, "--epsilon", "2").exit_code == CLEAN
 
 

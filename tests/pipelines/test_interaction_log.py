@@ -21,6 +21,7 @@ from beam_ldp.pipelines.audit_interactivity import CLEAN, FLAGGED, MALFORMED
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
+from beam_ldp.protocols.user_means import UserMean
 from beam_ldp.settings import Noise
 from beam_ldp.settings.fields import SettingError
 from beam_ldp.transforms import heavy_hitters as levels
@@ -140,6 +141,22 @@ def test_people_asked_at_two_levels_are_found(
     assert result.exit_code == FLAGGED and "over budget" in result.output
     report = audited(tmp_path / "log")
     assert report.people.over == PEOPLE and report.max_epsilon == 2 * EPSILON
+
+
+def test_a_mean_that_asks_in_round_two_whom_it_has_asked_is_found(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assign = UserMean.assign
+
+    def everybody(self: UserMean, ids: Any) -> Any:
+        return assign(self, ids)._replace(in_round_two=np.ones(len(ids), dtype=bool))
+
+    monkeypatch.setattr(UserMean, "assign", everybody)
+    user_mean.main(user_means(place, tmp_path / "log"))
+    assert command(tmp_path / "log").exit_code == FLAGGED
+    report = audited(tmp_path / "log")
+    assert report.people.people == PEOPLE and report.max_epsilon == 2 * EPSILON
+    assert report.people.over == report.people.records - PEOPLE > 0 and report.mergeable == 0
 
 
 def test_a_run_again_with_fresh_noise_is_found(place: Path, mean: Path, tmp_path: Path) -> None:
