@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,19 +82,19 @@ def write_down(
         "counts": {arm: [count.people, count.ones] for arm, count in counts.items()},
         "decision": verdict.decision,
     }
-    text = json.dumps({**told, "output": output}, indent=2) + "\n"
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        aside.write_text(json.dumps({**told, "output": output}, indent=2) + "\n", "utf-8")
+        os.link(aside, path)  # whole or not at all, and by one run only
     except FileExistsError:
         _same(path, told)
-        return
     except OSError as error:
         raise NothingReleasedError(
             f"nothing was released: what is decided could not be written down in {path} "
             f"({error.strerror})"
         ) from None
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _same(path: Path, told: Mapping[str, Any]) -> None:
@@ -101,6 +102,8 @@ def _same(path: Path, told: Mapping[str, Any]) -> None:
     try:
         before = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
+        before = {}
+    if not isinstance(before, dict):
         before = {}
     if {name: before.get(name) for name in told} == told:
         return
