@@ -15,6 +15,7 @@ from beam_ldp.pipelines.flags import UsageError, format_option
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from beam_ldp.pipelines.inputs.copies import Copies
     from beam_ldp.protocols.interactivity.auditing import InteractivityReport
     from beam_ldp.protocols.interactivity.sequential import SequentialPrice
     from beam_ldp.randomizers.wire import ReleaseTerms
@@ -67,10 +68,11 @@ def audit_interactivity(
 ) -> None:
     """Reads logs of who was asked what, and says whether everybody was asked within the promise.
 
-    A log is a file of Parquet or JSON lines, a folder or a glob of them, with one record for each
-    answer (docs/interactivity.md). Equal answers of a person to one question of one round are a
-    retry and count once; different answers are two queries, and a fault. Envelopes of devices are
-    read too, by the release.json beside them; they name nobody, so ids take the place of people.
+    A log is a file of Parquet or JSON lines, a folder or a glob of them, in any store that Beam
+    knows, with one record for each answer (docs/interactivity.md). Equal answers of a person to one
+    question of one round are a retry and count once; different answers are two queries, and a
+    fault. Envelopes of devices are read too, by the release.json beside them; they name nobody, so
+    ids take the place of people.
 
     \b
     example:
@@ -79,45 +81,50 @@ def audit_interactivity(
     exit codes: 0 clean; 1 somebody is over budget, or another fault was found;
                 2 a log is malformed, or a flag is wrong
     """
+    from beam_ldp.pipelines.inputs.copies import Copies
     from beam_ldp.pipelines.outputs import OutputError, OutputFolder
     from beam_ldp.protocols.interactivity.auditing import audit_logs
 
-    try:
-        folder = OutputFolder(output) if output is not None else None
-        files = _files("LOG", logs)
-        report = audit_logs(
-            files,
-            epsilon,
-            delta=delta,
-            plan=_files("--plan", plan),
-            kernels=None if kernels is None else _kernels(kernels),
-            memory=memory,
-            releases=_releases(files),
-        )
-    except (UsageError, ValueError, OverflowError, OutputError, OSError) as error:
-        raise click.UsageError(str(error)) from None
+    with Copies() as copies:
+        try:
+            folder = OutputFolder(output) if output is not None else None
+            files = _files("LOG", logs, copies)
+            report = audit_logs(
+                files,
+                epsilon,
+                delta=delta,
+                plan=_files("--plan", plan, copies),
+                kernels=None if kernels is None else _kernels(kernels),
+                memory=memory,
+                releases=_releases(files),
+            )
+        except (UsageError, ValueError, OverflowError, OutputError, OSError) as error:
+            raise click.UsageError(copies.named(str(error))) from None
     if folder is not None:
         _write(folder, report)
     _say(report, form)
     sys.exit(CLEAN if report.clean else FLAGGED)
 
 
-def _files(name: str, patterns: tuple[str, ...]) -> list[Path]:
-    """The files that paths, folders and globs name, each once."""
+def _files(name: str, patterns: tuple[str, ...], copies: Copies) -> list[Path]:
+    """The files that paths, folders and globs name, each once; of other stores copies."""
+    from beam_ldp.pipelines.inputs.copies import is_remote
+
     found: dict[Path, None] = {}
     for pattern in patterns:
-        path = Path(pattern)
-        paths = [path] if path.exists() else [Path(p) for p in sorted(glob.glob(pattern))]
-        inside = [
-            q
-            for p in paths
-            for q in (sorted(p.iterdir()) if p.is_dir() else [p])
-            if q.is_file() and not q.name.startswith(".") and q.name != RELEASE_FILE
-        ]
+        listed = copies.of(pattern, RELEASE_FILE) if is_remote(pattern) else _local(pattern)
+        inside = [p for p in listed if not p.name.startswith(".") and p.name != RELEASE_FILE]
         if not inside:
             raise click.UsageError(f"{name} {pattern}: there is no such file")
         found.update((p.resolve(), None) for p in inside)
     return list(found)
+
+
+def _local(pattern: str) -> list[Path]:
+    path = Path(pattern.removeprefix("file://"))
+    paths = [path] if path.exists() else [Path(p) for p in sorted(glob.glob(str(path)))]
+    found = [q for p in paths for q in (sorted(p.iterdir()) if p.is_dir() else [p])]
+    return [path for path in found if path.is_file()]
 
 
 def _releases(files: list[Path]) -> dict[Path, ReleaseTerms]:

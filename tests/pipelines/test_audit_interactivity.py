@@ -6,13 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.audit_interactivity import CLEAN, FLAGGED, MALFORMED
 from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from tests.memory_files import SCHEME, STORE
 
 pytestmark = pytest.mark.e2e
+
+ORACLE = KRandomizedResponse(4, 1.5)
 
 
 def write(path: Path, *records: dict[str, Any]) -> str:
@@ -108,6 +116,36 @@ def test_a_folder_of_logs_a_plan_and_kernels(tmp_path: Path) -> None:
     kernels.write_text(json.dumps({"rr": [[0.9, 0.1], [0.1, 0.9]]}))
     low = audit(*told)
     assert low.exit_code == FLAGGED and "declared below minimal 1" in shown(low)
+
+
+def test_logs_of_a_store_are_audited_as_local_ones(tmp_path: Path) -> None:
+    """Also reports of devices, by the release.json beside them; errors name the originals."""
+    write(tmp_path / "log", {}, {"user": 0, "round": 1})
+    content = (tmp_path / "log").read_bytes()
+    folder = f"{SCHEME}://bucket/asked"
+    terms = ReleaseTerms(ORACLE, ReleaseIdentity("a", "b", ORACLE.config_digest().hex()))
+    sent = encode_envelope(terms, ORACLE.randomize(np.array([2])))
+    stored = {
+        f"{folder}/one.jsonl": content,
+        f"{folder}/two.jsonl": content,
+        f"{folder}-sent/1.ldp": sent,
+        f"{folder}-broken/log": content[:-9],
+        f"{folder}-sent/release.json": json.dumps(ReleaseFile(terms).to_json()).encode(),
+    }
+    STORE.update({path: (told, 0.0) for path, told in stored.items()})
+    local = json.loads(audit(f"file://{tmp_path}/log", "--epsilon=2", "--format=json").stdout)
+    for told in (folder, f"{folder}/*.jsonl"):
+        found = json.loads(audit(told, "--epsilon=2", "--format=json").stdout)
+        assert found.pop("num_records") == 4 and found.pop("num_retries") == 2
+        same = {name: value for name, value in local.items() if name in found}
+        assert {**found, "randomizers": 0} == {**same, "randomizers": 0}
+    for told in (f"{folder}-sent", f"{folder}-sent/1.ldp"):
+        envelopes = audit(told, "--epsilon=2", "--format=json")
+        assert json.loads(envelopes.stdout)["anonymous"] and envelopes.exit_code == CLEAN
+    broken = audit(f"{folder}-broken", "--epsilon=2")
+    assert broken.exit_code == MALFORMED
+    assert f"{folder}-broken/log: line 2: is no JSON" in shown(broken)
+    assert "there is no such file" in shown(audit(f"{folder}-none", "--epsilon=2"))
 
 
 def test_people_are_not_named(tmp_path: Path) -> None:
