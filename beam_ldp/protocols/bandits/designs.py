@@ -84,6 +84,13 @@ def g_optimal(actions: ArrayLike, stop: float = 2.0, most_steps: int = 100_000) 
     return _pruned(rows, white, weights, stop)
 
 
+def uniform(actions: ArrayLike) -> Design:
+    """All actions equally often, for comparison: the text's learner without a core set."""
+    rows, white = _in_span(_checked(actions))
+    weights = np.full(len(rows), 1 / len(rows))
+    return Design(rows, np.arange(len(rows)), weights, _leverages(white, weights))
+
+
 def _checked(actions: ArrayLike) -> Floats:
     matrix = np.asarray(actions, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape:
