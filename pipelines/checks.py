@@ -112,7 +112,7 @@ class Job:
                 question.worst_price(choice),
                 identity=question.identity(choice) if question.memoized else None,
                 count=settings.charge.windows,
-                one_round=isinstance(choice.mechanism, LocalRandomizer),
+                one_round=isinstance(choice.mechanism, LocalRandomizer) and not settings.told_once,
             )
 
         return cls(

@@ -89,6 +89,11 @@ class Settings(Generic[Q]):
         return getattr(self.question, "bad_rows", DEAD_LETTER) == DEAD_LETTER
 
     @property
+    def told_once(self) -> bool:
+        """Whether a release is never told again with other people, whatever that would cost."""
+        return getattr(self.question, "told_once", False)
+
+    @property
     def one_report_per(self) -> str:
         """Whose report is charged as one, as the ledger's rows say it."""
         if self.people.id is not None:

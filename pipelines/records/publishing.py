@@ -176,6 +176,11 @@ class Republication(RunCharge):
             return Price(
                 event_epsilon(event, self._settings.privacy.delta), price.honest_reports, event
             )
+        if getattr(self._settings, "told_once", False):
+            raise NotPublishedError(
+                "nothing was released: the reports differ from those that this plan was decided "
+                "on, and a plan decides once. For other people make a new plan"
+            )
         if not isinstance(randomizer, LocalRandomizer):
             raise NotPublishedError(
                 "nothing was released: the reports differ from those published under this release "

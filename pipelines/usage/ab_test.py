@@ -39,6 +39,11 @@ class OutcomeQuestion:
     )  # fmt: skip
 
     @property
+    def told_once(self) -> bool:
+        """Whether reports of other people are never told under the same name."""
+        return True
+
+    @property
     def bad_rows(self) -> str:
         """Rows that cannot be used are listed: no value stands for an outcome."""
         return DEAD_LETTER

@@ -192,6 +192,23 @@ def test_a_ledger_knows_a_plan_by_any_name(tmp_path: Path) -> None:
     assert code == programs.MISUSED and "--run-id" in said
 
 
+def test_other_people_are_not_priced_into_a_verdict(tmp_path: Path) -> None:
+    """Where other releases are published again with other people, at a price, a verdict is not."""
+    desk = Desk(tmp_path, two_arms())
+    key, frozen = f"--memoize-key-file={tmp_path}/key", "--frozen-values"
+    assert desk.run("first", key)[0] == programs.DONE
+    spent, copied = desk.spent, written(tmp_path, desk.plan, "renamed.json")
+    others = visits(tmp_path, "others.csv", first=10_000)
+    for name, more in (("same", ()), ("others", (f"--input={others}",))):
+        code, _, said = desk.run(name, key, frozen, f"--design={copied}", *more)
+        if more:
+            assert code == programs.NOTHING_RELEASED and "a plan decides once" in said
+        else:
+            assert code == programs.DONE, said
+            assert desk.told("same", "verdict.json") == desk.told("first", "verdict.json")
+    assert desk.spent == spent
+
+
 def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
     desk = Desk(tmp_path, two_arms(effect=0.1, looks=2))
     one_sample = Desk(tmp_path, two_arms(effect=0.1, looks=2))
