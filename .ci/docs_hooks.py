@@ -41,6 +41,9 @@ READ = {
     "one public report: random bits here, and epsilons, which add up along the red curve only.",
     "gradient_inversion.png": "`python -m benchmarks.gradient_inversion`. Each row is what one message shows of the first row; "
     "without a mechanism that is everything, at a local epsilon of 4 nothing.",
+    "attacks.png": "`python -m benchmarks.attacks`. Below each image what one message gave to somebody who knows other images: a digit that "
+    "can still be read in a row is not protected at that epsilon, whatever a bound for unknown directions says.",
+    "attacks_message.png": "The same messages without that knowledge: compare a row with the same row of the picture before.",
     "experiments.png": "`python -m benchmarks.experiments`. Read down at one epsilon: no locally private test lies below the blue "
     "line, and none of any kind below the dotted one; the distance to grey is what privacy costs, that to red what trusting nobody costs.",
     "interactivity.png": "`python -m benchmarks.interactivity`. Lower is better: read down at the epsilon that people are promised. "

@@ -25,6 +25,7 @@ _COMMANDS = {
     "keys": "Keys that read public reports at a larger epsilon: `keys derive`.",
     "statement": "What a finished release says of its privacy; `--registry`: as an entry.",
     "recover": "Single values of people who consented, from stored reports and a key.",
+    "reconstruct": "What an attacker rebuilds who sees one message: bounds and attacks.",
     "privacy": "What releases cost, by every method; or what fits a target.",
 }
 

@@ -39,7 +39,6 @@ from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.spherical_caps import log1mexp
 
 _LOG_EPSILONS = (-9.0, 14.0)  # in which a budget is looked for
-_DIGITS = 1e-9
 _NODES = 64  # of the quadrature, in each of the panels on each side of the threshold
 _PANELS = 32
 _REACH = 12.0  # standard deviations beyond which normal heights are ignored
@@ -158,15 +157,18 @@ def _law(size: int, prior: np.ndarray | None) -> np.ndarray:
     return law
 
 
-def epsilon_reaching(success: Callable[[float], float], chance: float) -> float | None:
+def epsilon_reaching(
+    success: Callable[[float], float], chance: float, precision: float = 1e-9
+) -> float | None:
     """The local epsilon from which a chance of success, which grows with it, exceeds `chance`.
 
     Args:
         success: of a local epsilon.
         chance: in (0, 1).
+        precision: relative, of the budget.
 
     Returns:
-        To 9 digits; 0 where it is exceeded at 1e-4 already, None where a million does not suffice.
+        The budget; 0 where it is exceeded at 1e-4 already, None where a million does not suffice.
 
     >>> round(epsilon_reaching(lambda epsilon: epsilon / (epsilon + 9), 0.1), 6)
     1.0
@@ -180,7 +182,7 @@ def epsilon_reaching(success: Callable[[float], float], chance: float) -> float 
         low, high = high, high + 1
         if high > most:
             return None
-    while high - low > _DIGITS:
+    while high - low > precision:
         middle = (low + high) / 2
         low, high = (low, middle) if success(math.exp(middle)) >= chance else (middle, high)
     return math.exp(high)

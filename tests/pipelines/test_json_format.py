@@ -195,6 +195,9 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
         "privacy", "--local-epsilon=2", "--expected-users=60000", "--delta=1e-5",
     ],
     "randomize": Place.randomize,
+    "reconstruct": lambda place: [
+        "reconstruct", "--mechanism=PrivUnit", "--dimension=9", "--local-epsilon=3", "--people=20",
+    ],
     "recover": Place.recover,
     "run": Place.job,
     "statement": lambda place: ["statement", place.released()],
