@@ -40,7 +40,7 @@ BUDGETS = (4.0, 20.0, 100.0)
 PICTURED = (500.0, 100.0, 20.0, 4.0)
 SMALL = (1.0, 2.0, 4.0, 6.0)
 VALUES = 100
-WORDS_ASKED = SparseTarget(items=20, domain=1000, precision=0.5, recall=0.5)
+WORDS_ASKED = SparseTarget(items=20, domain=1000, precision=0.7, recall=0.5)
 Row = dict[str, Any]
 
 
