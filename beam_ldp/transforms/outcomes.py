@@ -138,7 +138,7 @@ class PrivateExperiment(PrivateEstimate):
 
 def decision_id(plan: ExperimentPlan, look: int) -> str:
     """The release id of a decision: whoever decides the plan again decides the same release."""
-    return f"ab-test-{plan.digest[:16]}" + (f"-look-{look}" if plan.looks > 1 else "")
+    return f"ab-test-{plan.digest[:16]}" + (f"-look-{look}" if plan.looked else "")
 
 
 def least_reports(plan: ExperimentPlan) -> int:

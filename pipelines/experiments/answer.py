@@ -110,7 +110,7 @@ class ExperimentAnswer(Answer):
     def show(self, console: Console) -> None:
         verdict = self.verdict
         colour = {"effect": "green", "no effect shown": "yellow", "go on": "cyan"}
-        look = "" if verdict.looks == 1 else f", look {verdict.look} of {verdict.looks}"
+        look = f", look {verdict.look} of {verdict.looks}" if self.plan.looked else ""
         console.print(
             f"[bold {colour[verdict.decision]}]{verdict.decision}[/]{look}: "
             f"{verdict.people:,} people of {verdict.planned:,} planned, alpha {verdict.alpha:g}",

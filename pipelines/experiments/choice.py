@@ -14,7 +14,6 @@ from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.settings import (
     Settings,
     absolute,
@@ -91,7 +90,7 @@ def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> Non
             "--design: outcomes are 0 or 1 here; a numeric or compound plan is decided from counts "
             "by `ExperimentPlan.decide`"
         )
-    if question.look > plan.looks:
+    if question.look > plan.looks and plan.spending != "anytime":
         raise UsageError(
             f"--look must be at most {plan.looks}, the looks of the plan, got {question.look}"
         )
@@ -144,7 +143,7 @@ class ExperimentPlanner(Planner[OutcomeSettings]):
         if plan.kind == "arms":
             column = self.settings.people.group_by
             rows.append(("arms", f"column {column}: {', '.join(plan.arms)}"))
-        if plan.looks > 1:
+        if plan.looked:
             rows.append(("look", f"{question.look} of {plan.looks}"))
         return rows
 
@@ -195,7 +194,8 @@ class ExperimentRecord(PartsRecord):
 @words_of.register
 def _words(record: ExperimentRecord) -> Words:
     words = words_of.dispatch(PartsRecord)(record)
-    look = "" if record.looks == 1 else f" at look {record.look} of {record.looks}"
+    looked = max(record.look, record.looks) > 1
+    look = f" at look {record.look} of {record.looks} planned" if looked else ""
     notes = [
         *words.notes,
         f"decided{look}: {record.decision}, by the plan {record.plan[:16]}, which was fixed before "
@@ -207,10 +207,10 @@ def _words(record: ExperimentRecord) -> Words:
             "a person with several rows answers by one of them, drawn at random, and counts in the "
             "arm of that row"
         )
-    if record.looks > 1:
+    if looked:
         notes.append(
             "the cost is that of this look, whose people hide among each other only; somebody who "
-            f"answers at several of the {many(record.looks, 'look')} pays for each"
+            "answers at several looks pays for each"
         )
     level = f"{100 * record.effect_interval_level:.3g} %"
     return replace(

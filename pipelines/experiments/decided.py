@@ -47,7 +47,7 @@ def earlier_looks(design: str, plan: ExperimentPlan, look: int) -> tuple[Counts,
             ) from None
         if digest != plan.digest:
             raise UsageError(f"{path} is of another plan than --design {design}")
-        if decision != "go on":
+        if decision == "effect" or (decision != "go on" and plan.spending != "anytime"):
             raise UsageError(f"the experiment ended at look {number}: {decision}")
         found.append(counts)
     return tuple(found)

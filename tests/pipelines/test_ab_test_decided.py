@@ -20,6 +20,7 @@ from beam_ldp.pipelines.experiments.decided import (
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.transforms.outcomes import decision_id
 from tests.pipelines.test_ab_test_run import Desk, two_arms
 
 PLAN = two_arms(effect=0.1, looks=2)
@@ -45,6 +46,22 @@ def test_the_same_counts_again_and_no_others(tmp_path: Path) -> None:
         check_undecided(design, 1)
     decide(design, FEW, MORE)  # the second look has a place of its own
     assert earlier_looks(design, PLAN, 2) == (FEW,) and earlier_looks(design, PLAN, 1) == ()
+
+
+@pytest.mark.exact
+def test_an_anytime_plan_goes_on_as_long_as_nothing_shows(tmp_path: Path) -> None:
+    plan = two_arms(effect=0.1, spending="anytime")
+    design = str(tmp_path / "test.json")
+    write_down(design, plan, plan.decide(FEW), FEW, "out")
+    assert plan.decide(FEW).decision == "no effect shown"  # the one look that was planned
+    assert earlier_looks(design, plan, 2) == (FEW,)
+    assert decision_id(plan, 2) != decision_id(plan, 1)
+    lost = {"control": ArmCounts(900, 200), "red": ArmCounts(900, 700)}
+    shown = plan.decide(FEW, lost)
+    assert shown.decision == "effect"
+    write_down(design, plan, shown, lost, "out")
+    with pytest.raises(UsageError, match="ended at look 2: effect"):
+        earlier_looks(design, plan, 3)
 
 
 @pytest.mark.exact
