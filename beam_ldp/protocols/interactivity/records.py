@@ -342,7 +342,9 @@ def _randomizers(
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(names), dtype=np.uint16))
     least, most = (f.reduceat(nano[order], starts) for f in (np.minimum, np.maximum))
-    deltas = np.minimum.reduceat(femto[order], starts)
+    deltas = np.zeros_like(starts)
+    if femto.any():
+        deltas = np.minimum.reduceat(femto[order], starts)
     counts = np.bincount(codes, minlength=len(names))
     told = zip(names, counts.tolist(), least.tolist(), most.tolist(), deltas.tolist())
     return words, {name: Declared(*one) for name, *one in told}

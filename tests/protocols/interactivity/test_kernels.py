@@ -129,7 +129,7 @@ def test_questions_about_one_level_each_cost_one_epsilon_in_all() -> None:
         person.answered(levels[0], 1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_transcript_that_the_filter_lets_through_tells_more_than_the_budget(seed: int) -> None:
     """Questions depend on the answers so far; the protocol ends where one does not fit."""
