@@ -167,6 +167,13 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
         f"--output={place.folder}/test.json",
     ],
     "ab-test decide": Place.from_devices,
+    "bandit plan": lambda place: [
+        "bandit", "plan", "--actions=circle:3", "--horizon=1000", "--repeat=2", "--model=local",
+    ],
+    "bandit simulate": lambda place: [
+        "bandit", "simulate", "--actions=circle:3", "--horizon=1000", "--repeat=2",
+        "--models=none,local",
+    ],
     "ab-test run": Place.experiment,
     "budget rename": lambda place: place.budget("rename", "visits", "calls"),
     "budget set": lambda place: place.budget(

@@ -1,0 +1,211 @@
+"""`beam-ldp bandit`: which action is best, from rewards that nobody holds. Reads no rewards yet."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from beam_ldp.pipelines.flags import format_option, whole
+
+if TYPE_CHECKING:
+    from beam_ldp.protocols.bandits.simulating import Actions, Floats
+
+MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
+          "local-laplace")  # fmt: skip
+_MOST_ACTIONS = 200_000
+
+
+@click.group(short_help="Which action is best, from randomized rewards: `plan`, `simulate`.")
+def bandit() -> None:
+    """Linear bandits: each person has one action once, and one bit of her reward is sent.
+
+    \b
+    examples:
+      beam-ldp bandit plan --actions actions.csv --horizon 1e6 --epsilon 1
+      beam-ldp bandit simulate --actions circle:10 --horizon 1e6 --output regret
+    """
+
+
+def _shared(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every part."""
+    for option in (
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+                     help="of the simulated runs"),
+        click.option("--delta", type=float, default=1e-6, show_default=True,
+                     help="delta of the shuffled models"),
+        click.option("--horizon", type=whole, required=True, help="people in all, as in 1e6"),
+        click.option("--actions", required=True, metavar="FILE",
+                     help="Parquet or CSV with a row for each action: its features, of length 1 at "
+                     "most, are the columns of numbers; circle:K draws K directions of the plane"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@bandit.command(short_help="Batches, what each report costs, and the regret to expect.")
+@_shared
+@click.option("--epsilon", type=float, default=1.0, show_default=True,
+              help="central epsilon of a run; of the local model that of each report")  # fmt: skip
+@click.option("--model", type=click.Choice(["shuffled", "local", "central", "none"]),
+              default="shuffled", show_default=True,
+              help="who is trusted: who permutes the reports, nobody, or the server")  # fmt: skip
+@click.option("--amplify-over", type=click.Choice(["action", "batch"]), default="action",
+              show_default=True,
+              help="who hides among whom: people of one action, or all of a batch, where nobody "
+              "can see who had which action")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(2), default=10, show_default=True,
+              help="simulated runs of each model")  # fmt: skip
+@format_option
+def plan(actions: str, horizon: int, seed: int, repeat: int, form: str, **asked: Any) -> None:
+    """How many people each batch asks, what a report costs, and the regret beside other models.
+
+    Batches are those of a run in which no action is dropped; dropping some makes no batch cost
+    more. The regret is that of simulated rewards of -1 and 1 with unknown effects drawn uniformly.
+
+    \b
+    example:
+      beam-ldp bandit plan --actions circle:10 --horizon 1e6 --epsilon 1 --delta 1e-6
+    \b
+    exit codes: 0 done; 2 a flag or the file does not fit
+    """
+    from beam_ldp.pipelines.views.bandits import Forecast, plan_json, show_plan
+    from beam_ldp.protocols.bandits.elimination import LinearBandit
+
+    try:
+        drawn = _read(actions)
+        rows = drawn(np.random.default_rng(seed))
+        question = LinearBandit(actions=rows, horizon=horizon, **asked)
+        forecast = Forecast.of(question, repeat=repeat, seed=seed)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    _say(form, lambda: plan_json(forecast), lambda: show_plan(forecast))
+
+
+@bandit.command(short_help="Regret of every model of trust, over random runs.")
+@_shared
+@click.option("--epsilon", "epsilons", default="0.1,0.2,0.5,1,2,5", show_default=True,
+              help="epsilons between commas: central, of the local models local")  # fmt: skip
+@click.option("--models", default="all", show_default=True,
+              help=f"some of {', '.join(MODELS)}, between commas")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(2), default=30, show_default=True,
+              help="runs of each model at each epsilon")  # fmt: skip
+@click.option("--output", metavar="DIR", help="new folder for regret.json and regret.png")
+@format_option
+def simulate(
+    actions: str, horizon: int, seed: int, delta: float, epsilons: str, models: str, repeat: int,
+    output: str | None, form: str,
+) -> None:  # fmt: skip
+    """Regret against epsilon: what trusting nobody, a shuffler or the server would cost.
+
+    A simulation: sums of rewards are drawn by their exact law, so that ten million people take no
+    longer than their batches. Nobody's data is read.
+
+    \b
+    example:
+      beam-ldp bandit simulate --actions circle:10 --horizon 1e5 --epsilon 0.5,2 --models none,local
+    \b
+    exit codes: 0 done; 2 a flag or the file does not fit
+    """
+    from beam_ldp.pipelines.views.bandits import curves_json, plot, show_curves
+    from beam_ldp.protocols.bandits.elimination import LinearBandit
+    from beam_ldp.protocols.bandits.simulating import simulate as simulated
+
+    try:
+        folder = _new_folder(output)
+        drawn = _read(actions)
+        common = LinearBandit(
+            actions=drawn(np.random.default_rng(seed)), horizon=horizon, delta=delta
+        )
+        curves = simulated(
+            common,
+            _numbers(epsilons),
+            MODELS if models == "all" else tuple(name.strip() for name in models.split(",")),
+            actions=drawn,
+            repeat=repeat,
+            seed=seed,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if folder is not None:
+        from beam_ldp.pipelines.outputs import as_json
+        from beam_ldp.pipelines.views.pictures import png
+
+        with folder.writing() as writer:
+            writer.put("regret.json", as_json(curves_json(common, curves)))
+            writer.put("regret.png", png(plot(common, curves)))
+    _say(form, lambda: curves_json(common, curves), lambda: show_curves(common, curves))
+
+
+def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]) -> None:
+    if form == "json":
+        from beam_ldp.pipelines.views.terminal import printed_json
+
+        print(printed_json(told()))
+    else:
+        show()
+    sys.stdout.flush()
+
+
+def _new_folder(output: str | None) -> Any:
+    if output is None:
+        return None
+    from beam_ldp.pipelines.outputs import OutputError, OutputFolder
+
+    try:
+        return OutputFolder(output)
+    except OutputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Epsilons between commas."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(math.isfinite(e) and e > 0 for e in found):
+        raise ValueError(f"--epsilon must be numbers > 0 between commas, got {text}")
+    return found
+
+
+# Actions ------------------------------------------------------------------------------------------
+
+
+def _read(actions: str) -> Actions:
+    """What draws the actions of a run: always those of a file, or directions of the plane."""
+    if actions.startswith("circle:"):
+        from beam_ldp.protocols.bandits.simulating import circle
+
+        count = actions.removeprefix("circle:")
+        if not count.isdigit() or not 2 <= int(count) <= _MOST_ACTIONS:
+            raise ValueError(f"--actions circle:K needs K from 2 to {_MOST_ACTIONS}, got {actions}")
+        return circle(int(count))
+    rows = _rows(Path(actions))
+    return lambda rng: rows
+
+
+def _rows(path: Path) -> Floats:
+    """The columns of numbers of a file, a row for each action."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"--actions {path}: cannot be read ({type(error).__name__})") from None
+    numeric = [
+        column.to_numpy()
+        for column in table.columns
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    ]
+    if not numeric or not 2 <= table.num_rows <= _MOST_ACTIONS:
+        raise ValueError(
+            f"--actions {path}: needs columns of numbers and from 2 to {_MOST_ACTIONS} rows"
+        )
+    return np.column_stack(numeric).astype(np.float64)

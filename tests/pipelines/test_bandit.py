@@ -1,0 +1,146 @@
+"""`beam-ldp bandit`: tables and JSON of plans and simulations, files of actions, and refusals."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from beam_ldp.pipelines.bandit import MODELS
+from beam_ldp.pipelines.cli import group
+from beam_ldp.protocols.bandits.simulating import VARIANTS
+
+pytestmark = pytest.mark.e2e
+
+PLAN = ["plan", "--horizon=2e4", "--model=local", "--epsilon=4", "--repeat=2"]
+SIMULATE = ["simulate", "--horizon=2e4", "--epsilon=1,8,20", "--models=none,local", "--repeat=3"]
+
+
+def run(*flags: str):
+    return CliRunner().invoke(group, ["bandit", *flags])
+
+
+def told(*flags: str) -> dict:
+    answer = run(*flags, "--format=json")
+    assert answer.exit_code == 0, answer.output
+    return json.loads(answer.stdout)
+
+
+@pytest.fixture(scope="module")
+def actions(tmp_path_factory):
+    """A file of four actions in each format, with a column of names that is no feature."""
+    folder = tmp_path_factory.mktemp("actions")
+    columns = {"page": ["a", "b", "c", "d"], "x": [1, 0, 0, 0], "y": [0.0, 1.0, -1.0, 0.5]}
+    table = pa.Table.from_pydict(columns)
+    parquet.write_table(table, folder / "actions.parquet")
+    rows = "".join(f"{p},{x},{y}\n" for p, x, y in zip(*columns.values(), strict=True))
+    (folder / "actions.csv").write_text("page,x,y\n" + rows)
+    return folder
+
+
+def test_a_plan_says_what_each_batch_costs(actions):
+    plan = told(*PLAN, f"--actions={actions}/actions.csv")
+    assert (plan["actions"], plan["dimension"], plan["horizon"]) == (4, 2, 20_000)
+    assert (plan["model"], plan["epsilon"], plan["amplify_over"]) == ("local", 4.0, None)
+    assert [batch["batch"] for batch in plan["batches"]] == list(range(1, 9))
+    for batch in plan["batches"]:
+        assert sum(batch["counts"]) == batch["people"]
+        assert batch["local_epsilon"] == pytest.approx(4.0, abs=1e-7)
+        assert batch["local_epsilon"] <= 4.0
+    widths = [batch["half_width"] for batch in plan["batches"]]
+    assert widths == sorted(widths, reverse=True)
+    assert [c["model"] for c in plan["regret"]] == ["none", "central", "shuffled", "local"]
+
+
+def test_both_formats_of_actions_are_the_same_plan(actions):
+    plans = [told(*PLAN, f"--actions={actions}/actions.{end}") for end in ("csv", "parquet")]
+    assert plans[0] == plans[1]
+
+
+def test_shuffled_batches_have_larger_local_epsilons_as_they_grow():
+    flags = ["plan", "--actions=circle:3", "--horizon=500", "--repeat=2", "--epsilon=1"]
+    by_action = told(*flags)
+    assert (by_action["amplify_over"], by_action["delta"]) == ("action", 1e-6)
+    locally = [batch["local_epsilon"] for batch in by_action["batches"]]
+    assert locally == sorted(locally)
+    assert 0.999 < locally[0] < 1.001 < locally[-1]
+    by_batch = told(*flags, "--amplify-over=batch")["batches"]
+    assert by_batch[-1]["local_epsilon"] > locally[-1]
+
+
+def test_the_table_of_a_plan():
+    shown = run(*PLAN, "--actions=circle:5").stdout
+    assert "20,000 people, trusted: nobody; each report has local epsilon 4" in shown
+    assert "all others get the best action" in shown
+    assert "regret at epsilon 4" in shown
+    for model, words in (
+        ("central", "all that is shown has epsilon 4, delta 0"),
+        ("none", "rewards are not protected"),
+    ):
+        table = run(*PLAN, "--actions=circle:5", f"--model={model}").stdout
+        assert words in " ".join(table.split())
+
+
+def test_a_simulation_writes_a_table_and_a_picture(tmp_path):
+    folder = tmp_path / "regret"
+    found = told(*SIMULATE, "--actions=circle:4", f"--output={folder}")
+    assert json.loads((folder / "regret.json").read_text("utf-8")) == found
+    assert (folder / "regret.png").read_bytes()[:4] == b"\x89PNG"
+    plain, local = found["curves"]
+    assert (plain["model"], plain["epsilon"], len(plain["regret"])) == ("none", None, 1)
+    assert (local["model"], local["epsilon"]) == ("local", [1.0, 8.0])  # at most 8 a report
+    assert local["regret"][0] > local["regret"][1] > 0
+    assert all(c["runs_outside_their_widths"] == 0 for c in found["curves"])
+    assert run(*SIMULATE, "--actions=circle:4", f"--output={folder}").exit_code == 2
+
+
+def test_the_table_of_a_simulation():
+    shown = run(*SIMULATE, "--actions=circle:4").stdout
+    assert "nobody's data was read" in " ".join(shown.split())
+    assert shown.count("local ") == 2
+
+
+def test_the_same_seed_is_the_same_simulation():
+    first, second = (told(*SIMULATE, "--actions=circle:4", "--seed=5") for _ in range(2))
+    assert first == second
+    assert told(*SIMULATE, "--actions=circle:4", "--seed=6") != first
+
+
+def test_all_models_have_a_name():
+    assert set(MODELS) == set(VARIANTS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["plan", "--actions=circle:1", "--horizon=100"], "circle:K needs K from 2 to 200000"),
+        (["plan", "--actions=none.csv", "--horizon=100"], "cannot be read (FileNotFoundError)"),
+        (["plan", "--actions=circle:3", "--horizon=10"], "horizon must be an integer from 16"),
+        (["plan", "--actions=circle:3", "--horizon=100", "--model=local", "--epsilon=9"],
+         "epsilon must be at most max_local_epsilon (8)"),
+        ([*SIMULATE[:2], "--actions=circle:3", "--epsilon=0"], "--epsilon must be numbers > 0"),
+        ([*SIMULATE[:2], "--actions=circle:3", "--epsilon=a"], "--epsilon must be numbers > 0"),
+        ([*SIMULATE[:2], "--actions=circle:3", "--models=best"], "variants must be of none"),
+    ],
+)  # fmt: skip
+def test_refusals(flags, message):
+    answer = run(*flags)
+    assert answer.exit_code == 2
+    assert message in " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("page,x,y\na,1,1\nb,0,1\n", "rows of length 1 at most"),
+        ("page\na\nb\n", "needs columns of numbers"),
+        ("x\n1\n", "from 2 to 200000 rows"),
+    ],
+)
+def test_files_that_hold_no_actions(tmp_path, text, message):
+    path = tmp_path / "actions.csv"
+    path.write_text(text)
+    answer = run("plan", f"--actions={path}", "--horizon=100")
+    assert answer.exit_code == 2
+    assert message in " ".join(answer.output.split())
