@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,8 @@ def matching_or_inside(pattern: str) -> list[FileMetadata]:
     """The same, where a path that names a folder stands for the files in it."""
     found, own = matching(pattern), pattern.rstrip("/")
     if all(file.path.rstrip("/") == own for file in found):
-        return matching(f"{own}/*") or found
+        inside = matching(f"{own}/*")
+        return inside if inside or os.path.isdir(own) else found
     return found
 
 

@@ -50,3 +50,5 @@ def test_a_folder_stands_for_its_files(folder: Path) -> None:
         assert [file.path for file in matching_or_inside(pattern)] == names
     assert [file.path for file in matching_or_inside(f"{folder}/a")] == names[:1]
     assert matching_or_inside(f"{folder}/away") == []
+    (folder / "empty").mkdir()
+    assert matching_or_inside(f"{folder}/empty") == [], "a folder is no file"
