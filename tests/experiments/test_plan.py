@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.experiments import ArmCounts, ExperimentPlan, design_experiment
 from beam_ldp.experiments.channel import NO_NOISE
 from beam_ldp.experiments.designing import people_needed, with_people
@@ -136,6 +137,8 @@ def test_the_price_is_that_of_the_smallest_increment_of_the_smallest_arm():
     assert round(plan.central_epsilon(), 3) == 0.044
     five = dataclasses.replace(plan, looks=5, threshold=None)
     assert round(five.central_epsilon(), 3) == 0.101
+    for looked, price in ((plan, 0.059), (five, 0.137)):  # by clones: of any mechanism of 2.0
+        assert round(shuffle_epsilon(2.0, looked.crowd(), 1e-8), 3) == price
     assert plan.central_epsilon(1) <= 2.0 and plan.central_epsilon(20_000) == five.central_epsilon()
     uneven = design_experiment(**ASKED, shares=(0.8, 0.2))
     assert uneven.crowd() == uneven.arm_people()["variant"]
