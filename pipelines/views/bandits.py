@@ -166,7 +166,7 @@ def _columns(first: str, *others: str) -> Table:
 
 
 def plot(bandit: LinearBandit, curves: list[Curve]) -> Any:
-    """Mean regret against epsilon, with bands of two standard errors."""
+    """Mean regret against epsilon, or by model at one, with two standard errors."""
     runs = curves[0].regrets.shape[1]
     said = (
         f"{len(bandit.actions)} actions, {bandit.horizon:,} people, delta {bandit.delta:g}; means "
@@ -175,6 +175,30 @@ def plot(bandit: LinearBandit, curves: list[Curve]) -> Any:
     figure = figure_with("What privacy costs in regret", said, _HEIGHT)
     axes = figure.add_axes((0.11, BELOW / _HEIGHT, 0.86, 1 - (ABOVE + BELOW) / _HEIGHT))
     every = sorted({epsilon for curve in curves for epsilon in curve.epsilons})
+    if len(every) == 1:
+        _draw_bars(axes, curves, every[0])
+    else:
+        _draw_curves(axes, curves, every)
+    axes.set_axisbelow(True)
+    bare(axes, "top", "right")
+    return figure
+
+
+def _draw_bars(axes: Any, curves: list[Curve], epsilon: float) -> None:
+    """Models side by side, at one epsilon."""
+    means = [float(curve.mean[0]) for curve in curves]
+    errors = [2 * float(curve.standard_error[0]) for curve in curves]
+    names = [curve.variant for curve in curves]
+    said = [name.replace("-", "\n") for name in names]
+    colours = [_STYLES[name][0] for name in names]
+    axes.bar(said, means, yerr=errors, color=colours, alpha=0.8, width=0.6, ecolor=GREY)
+    axes.set_ylabel(f"regret at epsilon {epsilon:g}", color=GREY)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(axis="y", color=GRID)
+
+
+def _draw_curves(axes: Any, curves: list[Curve], every: list[float]) -> None:
+    """A line for each model, with its band."""
     for curve in curves:
         colour, style = _STYLES[curve.variant]
         at, mean, error = list(curve.epsilons), curve.mean, curve.standard_error
@@ -192,7 +216,4 @@ def plot(bandit: LinearBandit, curves: list[Curve]) -> Any:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(color=GRID)
-    axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize=8)
-    bare(axes, "top", "right")
-    return figure

@@ -9,7 +9,9 @@ from pyarrow import parquet
 
 from beam_ldp.pipelines.bandit import MODELS
 from beam_ldp.pipelines.cli import group
-from beam_ldp.protocols.bandits.simulating import VARIANTS
+from beam_ldp.pipelines.views.bandits import plot
+from beam_ldp.protocols.bandits.elimination import LinearBandit
+from beam_ldp.protocols.bandits.simulating import VARIANTS, circle, simulate
 
 pytestmark = pytest.mark.e2e
 
@@ -144,3 +146,12 @@ def test_files_that_hold_no_actions(tmp_path, text, message):
     answer = run("plan", f"--actions={path}", "--horizon=100")
     assert answer.exit_code == 2
     assert message in " ".join(answer.output.split())
+
+
+def test_one_epsilon_is_drawn_as_bars() -> None:
+    bandit = LinearBandit(actions=circle(4), horizon=2000, model="local", epsilon=4.0)
+    curves = simulate(bandit, [4.0], ("none", "local-laplace"), repeat=3, seed=1)
+    (axes,) = plot(bandit, curves).axes
+    assert [bar.get_height() for bar in axes.patches] == [float(curve.mean[0]) for curve in curves]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["none", "local\nlaplace"]
+    assert axes.get_ylabel() == "regret at epsilon 4"
