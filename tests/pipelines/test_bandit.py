@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -11,7 +12,7 @@ from beam_ldp.pipelines.bandit import MODELS
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.views.bandits import plot
 from beam_ldp.protocols.bandits.elimination import LinearBandit
-from beam_ldp.protocols.bandits.simulating import VARIANTS, circle, simulate
+from beam_ldp.protocols.bandits.simulating import VARIANTS, simulate
 
 pytestmark = pytest.mark.e2e
 
@@ -149,7 +150,7 @@ def test_files_that_hold_no_actions(tmp_path, text, message):
 
 
 def test_one_epsilon_is_drawn_as_bars() -> None:
-    bandit = LinearBandit(actions=circle(4), horizon=2000, model="local", epsilon=4.0)
+    bandit = LinearBandit(actions=np.eye(2), horizon=2000, model="local", epsilon=4.0)
     curves = simulate(bandit, [4.0], ("none", "local-laplace"), repeat=3, seed=1)
     (axes,) = plot(bandit, curves).axes
     assert [bar.get_height() for bar in axes.patches] == [float(curve.mean[0]) for curve in curves]
