@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
@@ -23,156 +21,33 @@ from rich.markup import escape
 from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
-from beam_ldp.pipelines.devices.questions import (
-    DeviceListsQuestion,
-    DeviceNumberQuestion,
-    DeviceOutcomeQuestion,
-    DeviceQuestion,
-)
-from beam_ldp.pipelines.devices.recovery import new_key, with_recover_key
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, Coordinates, ReleaseFile
-from beam_ldp.pipelines.experiments.choice import OutcomeSettings, checked_outcomes
-from beam_ldp.pipelines.experiments.run import Experiment
+from beam_ldp.pipelines.devices.recovery import new_key
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
+from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
-from beam_ldp.pipelines.frequencies.numbers import NumberTree
-from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
-from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.wording import number
-from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
-from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
-from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
-from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
-from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 from beam_ldp.transforms import (
     DeviceSide,
     WriteMemoizedReports,
     WriteReports,
 )
-from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
-from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.device.side import Reports
 from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.levels import RandomizeForLevels
 from beam_ldp.transforms.wire import SUFFIX
-from beam_ldp.transforms.word_levels import WordsOfLevel
 
 _NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
-
-_OF_NUMBERS = [
-    field.name for field in fields(MeanQuestion) if field.name not in ("column", "bad_rows")
-]
-_OF_LISTS = ("domain", "bins", "quantiles", "between")
-
-
-def check(given: Arguments) -> DeviceValues:
-    """What to make reports of, with every rule checked. Raises UsageError."""
-    if given["release"].get("release"):
-        from beam_ldp.pipelines.devices.word_levels import WordValues
-
-        return WordValues(given)
-    if given["question"].get("experiment"):
-        return OutcomeValues(given)
-    if "look" in given["question"]:
-        raise UsageError("--look needs --experiment, whose looks they are")
-    need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
-    readers = Readers.of(given)
-    given = _with_target(with_recover_key(given), readers)
-    _check_new(given["output"]["folder"])
-    reports = given["output"].get("reports_per_envelope", 1)
-    numbers = [name for name in _OF_NUMBERS if name in given["question"]]
-    if not numbers:
-        recoverable = "recover_key_file" in given["release"]
-        if recoverable and readers is not None:
-            raise UsageError("--recover-key-file and --levels exclude each other")
-        return ListValues(_check_list(given), reports, readers, recoverable)
-    if readers is not None:
-        raise UsageError("--levels is for values of a list, and for a number in bins")
-    flag = USAGE.flag_of(f"question.{numbers[0]}")
-    for home, names in (("question", _OF_LISTS), ("people", ("group_by", "groups"))):
-        for name in names:
-            if name in given[home]:
-                raise UsageError(
-                    f"{flag} is for numbers, {USAGE.flag_of(f'{home}.{name}')} for values of a list"
-                )
-    if "random_bits" in given["mechanism"]:
-        raise UsageError("--random-bits is for values of a list")
-    if given["question"].get("bad_rows") == "other":
-        raise UsageError("--bad-rows of numbers must be dead-letter or zero")
-    return NumberValues(check_mean(given, USAGE), reports)
-
-
-def _check_new(folder: str) -> None:
-    if is_there(folder):
-        raise UsageError(
-            f"--output {folder} exists: reports go into a new folder, for people whose "
-            "values are randomized twice pay twice"
-        )
-
-
-def is_there(path: str) -> bool:
-    """Whether there is a file or folder; an object store knows no folders, but what is in them."""
-    if FileSystems.exists(path):
-        return True
-    try:
-        return bool(paths_matching(f"{path.rstrip('/')}/*"))
-    except BeamIOError:
-        return False
-
-
-def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
-    """A central target, or a local promise, which depends on nothing else."""
-    if readers is not None:  # what is promised is the largest level
-        told = Arguments({"privacy": {"local_epsilon": readers.levels[0]}}, [])
-        given = told.over(given)
-    privacy = given["privacy"]
-    if ("epsilon" in privacy) == ("local_epsilon" in privacy):
-        raise UsageError("give one of --epsilon (central target) and --local-epsilon")
-    if "epsilon" in privacy:
-        return given
-    alone_too = (
-        "local_epsilon", "max_local_epsilon", "trust_shuffler", "levels", "level_secret",
-    )  # fmt: skip
-    central = [f"privacy.{name}" for name in privacy if name not in alone_too]
-    central += [f"shuffle.{name}" for name in given["shuffle"]]
-    if central:
-        raise UsageError(
-            f"{USAGE.flag_of(central[0])} needs --epsilon: what a report promises by itself "
-            "does not depend on it"
-        )
-    alone: dict[str, dict[str, Any]] = {
-        "privacy": {"model": "local"},
-        "shuffle": {"min_reports": 1},
-    }
-    return Arguments(alone, []).over(given)
-
-
-def _check_list(given: Arguments) -> FrequencySettings:
-    if given["question"].get("bad_rows") == "zero":
-        raise UsageError("--bad-rows of a list must be dead-letter or other")
-    if not {"domain", *_OF_LISTS} & set(given["question"]):
-        raise UsageError(
-            "give --domain or --bins for values of a list, or --radius, --range, --ranges or "
-            "--norm for numbers"
-        )
-    return with_files(checked_frequency(given, USAGE))
 
 
 def to_check(given: Arguments) -> Job:
@@ -377,262 +252,3 @@ if __name__ == "__main__":
     from beam_ldp.pipelines.randomize import main as program
 
     sys.exit(program())
-
-
-# What reports are made of: values of public lists, numbers in bins, or means ----------------------
-
-
-MANY = 1_000_000  # people that a choice is made for where nobody says how many will report
-
-
-class DeviceValues(ABC):
-    """What a device holds, and what it promised to send of it.
-
-    Attributes:
-        settings: the flags, checked.
-        release: what devices and collector agree upon.
-        program: that asks the same question where raw data are read.
-        readers: of several levels; None for one that everybody reads at.
-        unwritten: why there may be no report.
-    """
-
-    settings: Settings[Any]
-    release: ReleaseFile
-    program: Question[Any]
-    readers: Readers | None = None
-    unwritten: str = "no row could be used"
-
-    def begin(self) -> None:  # noqa: B027  (most keep nothing)
-        """Keep what must be known before anything is drawn."""
-
-    @property
-    def identity(self) -> ReleaseIdentity:
-        """Of the release; what its noise is drawn under, where that is memoized."""
-        return self.release.terms.identity
-
-    @property
-    def noise(self) -> NoiseSource:
-        """Where the noise of its reports comes from."""
-        told = self.settings.noise
-        return NoiseSource.told(told, self.identity)
-
-    @property
-    def side(self) -> DeviceSide | WordsOfLevel:
-        """What runs on the device."""
-        settings, terms = self.settings, self.release.terms
-        return DeviceSide(
-            self.program.query.encoder(terms.randomizer, settings.people),
-            terms.randomizer,
-            noise=self.noise,
-            one_each=settings.people.id is not None,
-        )
-
-
-@dataclass(frozen=True)
-class Readers:
-    """Readers of several levels of the same public reports.
-
-    Attributes:
-        levels: their local epsilons, from the largest to that of everybody.
-        secret: path of the secret that their keys are derived from.
-    """
-
-    levels: tuple[float, ...]
-    secret: str
-
-    @classmethod
-    def of(cls, given: Arguments) -> Readers | None:
-        """As the flags tell; None without. Raises UsageError."""
-        told = given["privacy"]
-        text, secret = told.get("levels"), told.get("level_secret")
-        if (text is None) != (secret is None):
-            raise UsageError("--levels and --level-secret belong together")
-        if text is None or secret is None:
-            return None
-        for name in ("epsilon", "local_epsilon"):
-            if name in told:
-                raise UsageError(f"--levels stands in place of {USAGE.flag_of(f'privacy.{name}')}")
-        try:
-            levels = checked_levels([float(level) for level in text.split(",")])
-        except ValueError:
-            levels = ()
-        if len(levels) < 2:
-            raise UsageError(
-                "--levels must be two or more numbers > 0 that decrease, separated by commas, got "
-                f"{text}"
-            )
-        return cls(levels, absolute(secret))
-
-    def check_alone(
-        self, settings: FrequencySettings, several: bool, reports_per_envelope: int
-    ) -> None:
-        """A UsageError for what does not go with levels."""
-        with_it = {
-            "several questions or a tree of bins": several,
-            "--group-by": settings.people.group_by is not None,
-            "--reports-per-envelope": reports_per_envelope != 1,
-            "--mechanism, for it has its own": settings.mechanism.name != "auto",
-        }
-        for what, given in with_it.items():
-            if given:
-                raise UsageError(f"--levels does not go with {what}")
-        if settings.noise.key_file not in (None, self.secret):
-            raise UsageError(
-                "--memoize-key-file must be the file of --level-secret: one secret decides what "
-                "a person's report and its envelope are"
-            )
-
-
-class ListValues(DeviceValues):
-    """Values of a public list, or of several; a number in bins, or in a tree over them.
-
-    Raises UsageError where no mechanism fits the flags.
-    """
-
-    def __init__(
-        self,
-        settings: FrequencySettings,
-        reports_per_envelope: int = 1,
-        readers: Readers | None = None,
-        recoverable: bool = False,
-    ) -> None:
-        self.settings: FrequencySettings = settings
-        self._recoverable = recoverable
-        self.program: Frequency = Frequency(settings)
-        self.readers = readers
-        self._survey = self.program.survey
-        if readers is not None:
-            readers.check_alone(settings, self._survey is not None, reports_per_envelope)
-        groups = self.program.groups
-        self.release = ReleaseFile(
-            terms_of(self.program, self._randomizer(), reports_per_envelope, readers),
-            "fixed" if settings.people.id is None else "iid",
-            None,
-            settings.people.group_by,
-            None if groups is None else groups.digest,
-            self._asked(),
-        )
-
-    def _randomizer(self) -> LocalRandomizer:
-        settings = self.settings
-        if self._recoverable:
-            assert settings.privacy.local_epsilon is not None  # --epsilon was refused
-            return RecoverableResponse(self.program.domain.size, settings.privacy.local_epsilon)
-        if self.readers is not None:
-            return RefinableResponse.of_levels(self.program.domain.size, self.readers.levels)
-        if self._survey is None:
-            return oracle_for(settings, self.program.domain.size, settings.planned_reports)
-        if settings.privacy.epsilon is None:  # many people or very many: the same design is best
-            settings = replace(
-                settings,
-                privacy=replace(settings.privacy, expected_users=MANY),
-                shuffle=replace(settings.shuffle, min_reports=MANY),
-            )
-        return self._survey.planned(settings, settings.question.design)
-
-    def _asked(self) -> DeviceQuestion | None:
-        """What the terms say beside the list; None where there is nothing to say."""
-        survey, wanted = self._survey, self.settings.question.numbers
-        if isinstance(survey, SeveralLists):
-            digests = (domain.digest.hex() for domain in survey.domains.values())
-            return DeviceListsQuestion(self.settings.question.columns, tuple(digests))
-        if wanted is None:
-            return None
-        fan_out = survey.tree.fan_out if isinstance(survey, NumberTree) else None
-        return DeviceNumberQuestion(self.settings.question.name, replace(wanted, fan_out=fan_out))
-
-
-class NumberValues(DeviceValues):
-    """A number or a vector of them. Raises UsageError where no mechanism fits the flags."""
-
-    def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
-        self.settings: MeanSettings = settings
-        self.program: Mean = Mean(settings)
-        randomizer = self.program.choose().mechanism
-        assert isinstance(randomizer, MeanRandomizer)
-        coordinates = Coordinates(self.program.labels, self.program.ranges)
-        self.release = ReleaseFile(
-            terms_of(self.program, randomizer, reports_per_envelope),
-            settings.sampling,
-            coordinates,
-        )
-
-
-# What goes with `--experiment`: everything else is in the plan, or means nothing here.
-_WITH_EXPERIMENT = {
-    "source": {"paths", "format", "delimiter", "max_bad_rows"},
-    "question": {"column", "experiment", "look"},
-    "people": {"id", "one_row", "group_by"},
-    "privacy": {"max_local_epsilon", "trust_shuffler"},
-    "release": {"dataset", "key_file", "seed", "log", "log_key_file"},
-    "output": {"folder", "format", "reports_per_envelope"},
-    "": {"only_plan"},
-}
-
-
-class OutcomeValues(DeviceValues):
-    """Outcomes of an experiment, as its plan asks for them. Raises UsageError."""
-
-    def __init__(self, given: Arguments) -> None:
-        for home, section in given.settings.items():
-            for name in set(section) - _WITH_EXPERIMENT.get(home, set()):
-                flag = USAGE.flag_of(f"{home}.{name}")
-                raise UsageError(f"{flag} does not go with --experiment, whose plan says it")
-        need(USAGE, given, "source.paths", "release.dataset", "output.folder")
-        _check_new(given["output"]["folder"])
-        asked = dict(given["question"])
-        asked["design"] = asked.pop("experiment")
-        told = Arguments({**given.settings, "question": asked}, given.beam_flags)
-        settings, plan = checked_outcomes(told, USAGE)
-        self.settings: OutcomeSettings = settings
-        self.program: Experiment = Experiment(settings, plan, ())
-        question, groups = settings.question, settings.people.groups
-        self.release = ReleaseFile(
-            terms_of(
-                self.program, plan.randomizer(), given["output"].get("reports_per_envelope", 1)
-            ),
-            "fixed" if settings.people.id is None else "iid",
-            None,
-            settings.people.group_by,
-            groups.digest if isinstance(groups, Domain) else None,
-            DeviceOutcomeQuestion(question.column[0], plan.digest, question.look),
-        )
-
-
-def terms_of(
-    program: Frequency | Mean | Experiment,
-    randomizer: LocalRandomizer,
-    reports_per_envelope: int,
-    readers: Readers | None = None,
-) -> ReleaseTerms:
-    """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags;
-    with readers of several levels it is committed to their secret.
-
-    Raises:
-        UsageError: for names that are none.
-    """
-    settings = program.settings
-    if reports_per_envelope != 1 and settings.noise.key_file is not None:
-        raise UsageError(
-            "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
-            "envelope of their own, by which copies are recognized"
-        )
-    try:
-        identity = release_identity(
-            randomizer.config_digest(),
-            columns=program.query.columns,
-            values_digest=lambda: program.query.digest(randomizer),
-            people=settings.people,
-            noise=replace(settings.noise, dataset=settings.dataset),
-            bounding=bounding_of(settings.people),
-        )
-        assert identity is not None  # it has its names
-        randomizer, identity = of_release(
-            randomizer, replace(identity, reports_per_envelope=reports_per_envelope)
-        )
-        assert identity is not None
-        if readers is not None:
-            identity = identity.committed(read_key(readers.secret, "--level-secret"))
-        return ReleaseTerms(randomizer, identity, settings.noise.simulated)
-    except ValueError as error:
-        raise UsageError(str(error)) from None

@@ -31,7 +31,7 @@ from beam_ldp.randomizers.wire_stream import StreamPart, margin, read_part
 from beam_ldp.transforms.wire.file_parts import PartReader, find_parts
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.randomize import DeviceValues
+    from beam_ldp.pipelines.devices.values import DeviceValues
 
 FLAG = "--recover-key-file"
 _ID_BYTES = 1 << 28  # of memory for ids that are compared; here they are few

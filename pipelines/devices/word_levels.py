@@ -13,10 +13,10 @@ from rich.markup import escape
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release, release_of_level
+from beam_ldp.pipelines.devices.values import DeviceValues, is_there
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.randomize import DeviceValues, is_there
 from beam_ldp.pipelines.settings import checked as checked_settings
 from beam_ldp.pipelines.settings import need, settings_from, with_files
 from beam_ldp.pipelines.usage import TEXT_COLUMN, heavy_hitters, randomize
