@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.mean import ScalarMean
 
@@ -39,9 +40,10 @@ class RewardNoise:
     reward is of [-1, 1], so that replacing one moves a sum by up to 2.
 
     Attributes:
-        kind: "none"; "sum", a server's Laplace noise once for each action; "laplace" or "bit" on
-            each reward, before it is sent. Laplace noise is for simulations: its privacy is that of
-            real numbers, not of floats. Bits are exact.
+        kind: "none"; "sum", a server's noise once for each action; "laplace" or "bit" on each
+            reward, before it is sent. Bits are exact, and so is the discrete noise of sums
+            (`CentralSums`). Laplace noise on floats is for simulations: its privacy is that of
+            real numbers.
         epsilon: of one person's reward, local unless the kind is "sum"; None for "none".
         sensitivity: what noise is made for: 2. The text's 1 makes a report cost twice its epsilon.
 
@@ -124,9 +126,14 @@ class RewardNoise:
             reports: (n,) numbers.
             slots: (n,) indices of the actions of the batch that they are about.
             num_actions: of the batch.
-            rng: as for `reports`.
+            rng: of a simulation, with Laplace noise. None adds discrete noise, securely.
         """
         weights = np.asarray(reports, dtype=np.float64)
+        if self.kind == "sum" and rng is None:
+            if self.sensitivity != 2.0:
+                raise ValueError(f"sensitivity of a release must be 2, got {self.sensitivity}")
+            assert self.epsilon is not None
+            return CentralSums(self.epsilon).release_rewards(weights, slots, num_actions)
         found = np.bincount(np.asarray(slots), weights, num_actions).astype(np.float64)
         if self.kind == "sum":
             found = found + _simulated(rng).laplace(0.0, self.laplace_scale, num_actions)
@@ -155,5 +162,5 @@ class RewardNoise:
 
 def _simulated(rng: np.random.Generator | None) -> np.random.Generator:
     if rng is None:
-        raise ValueError('rng must be given: Laplace noise is simulated only; kind "bit" is exact')
+        raise ValueError('rng must be given: Laplace reports are simulations; kind "bit" is exact')
     return rng

@@ -87,10 +87,10 @@ def test_rewards_that_are_no_numbers_are_refused(reward):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="rng must be given: Laplace noise is simulated only"):
+    with pytest.raises(ValueError, match="rng must be given: Laplace reports are simulations"):
         RewardNoise("laplace", 1.0).reports([0.0])
-    with pytest.raises(ValueError, match="rng must be given"):
-        RewardNoise("sum", 1.0).sums([0.0], [0], 1)
+    with pytest.raises(ValueError, match="sensitivity of a release must be 2, got 1"):
+        RewardNoise("sum", 1.0, 1.0).sums([0.0], [0], 1)
     with pytest.raises(ValueError, match="kind must be one of none, sum, laplace, bit"):
         RewardNoise("gauss", 1.0)
     with pytest.raises(ValueError, match="epsilon goes with every kind"):
