@@ -37,6 +37,7 @@ class Batch:
         noise: of their rewards.
         width: half-width of all K estimated rewards; but for a probability of 1/T over all batches
             of a horizon of T people, all are within theirs.
+        misfit: the part of it that is there because rows are not known exactly.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Batch:
     counts: Counts
     noise: RewardNoise
     width: float
+    misfit: float = 0.0
 
     @property
     def people(self) -> int:
@@ -122,6 +124,8 @@ class LinearBandit:
         width: "tight" (default), "safe" in closed form, or "printed", the text's, whose noise is
             half of what its epsilon needs: for comparison.
         core_set: whether few actions are played that tell of all (default), or all equally often.
+        row_error: distance at most of every row from the true features of its action, where those
+            are measured; see `ContextualActions`.
 
     Source: specification of linear bandits, sections 2, 5, 6 and 7.
     """
@@ -138,6 +142,7 @@ class LinearBandit:
     rounding: Rounding = "real"
     width: Width = "tight"
     core_set: bool = True
+    row_error: float = 0.0
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, dtype=np.float64)
@@ -157,6 +162,7 @@ class LinearBandit:
         check_positive("epsilon", self.epsilon)
         check_positive("max_local_epsilon", self.max_local_epsilon)
         check_fraction("delta", self.delta, "[)")
+        check_fraction("row_error", self.row_error, "[)")
         if self.model == "local" and self.epsilon > self.max_local_epsilon:
             raise ValueError(
                 f"epsilon must be at most max_local_epsilon ({self.max_local_epsilon:g}) where it "
@@ -186,8 +192,9 @@ class LinearBandit:
         if not self.schedule.fits(int(counts.sum()), asked):
             return None
         noise = self.noise(counts)
-        width = self._width(number, design, counts, noise)
-        return Batch(number, active, design, counts, noise, width)
+        misfit = self._misfit(design, counts)
+        width = self._width(number, design, counts, noise) + misfit
+        return Batch(number, active, design, counts, noise, width, misfit)
 
     def noise(self, counts: Counts) -> RewardNoise:
         """What is added to rewards in a batch with so many people for each action."""
@@ -219,6 +226,15 @@ class LinearBandit:
             kind, self.schedule.size(number), int(counts.sum()), len(counts),
             self.actions.shape[1], noise.epsilon or math.inf, log_failure,
         )  # fmt: skip
+
+    def _misfit(self, design: Design, counts: Counts) -> float:
+        """How far estimates may be off because rows are: by every row that is played, and its own.
+
+        A sum of the n_b rewards of row b has a mean that is off by n_b row_error at most, and
+        enters an estimate with its weight.
+        """
+        weights = np.abs(_estimator(design, counts)) @ counts
+        return self.row_error * (1 + float(weights.max()))
 
     # A whole run ---------------------------------------------------------------------------------
 

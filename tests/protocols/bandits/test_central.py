@@ -42,6 +42,16 @@ def test_released_vectors_of_all_neighbours_differ_by_epsilon_at_most():
     assert worst == pytest.approx(1.5, rel=1e-12)
 
 
+def test_rewards_without_a_bound_cost_more_than_any_epsilon():
+    # F15: rewards with sub-Gaussian noise are not in [-1, 1]. Unclipped, one of size 5 costs 5
+    # epsilon, and of size s, s epsilon; clipped, epsilon.
+    sums = CentralSums(1.0, cells=4)
+    for size in (1, 5, 50):
+        unclipped = sums.rate * 2 * size * sums.cells
+        low, high = sums.integers([-float(size), float(size)]).tolist()
+        assert (unclipped, sums.rate * (high - low)) == (size, 1)
+
+
 @pytest.mark.parametrize("cells", [1, 4, 64])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 6.0])
 def test_moments_are_below_those_of_the_laplace_noise_that_widths_count(cells, epsilon):
