@@ -37,7 +37,6 @@ class Batch:
         noise: of their rewards.
         width: half-width of all K estimated rewards; but for a probability of 1/T over all batches
             of a horizon of T people, all are within theirs.
-        misfit: the part of it that is there because rows are not known exactly.
     """
 
     number: int
@@ -46,7 +45,6 @@ class Batch:
     counts: Counts
     noise: RewardNoise
     width: float
-    misfit: float = 0.0
 
     @property
     def people(self) -> int:
@@ -192,9 +190,8 @@ class LinearBandit:
         if not self.schedule.fits(int(counts.sum()), asked):
             return None
         noise = self.noise(counts)
-        misfit = self._misfit(design, counts)
-        width = self._width(number, design, counts, noise) + misfit
-        return Batch(number, active, design, counts, noise, width, misfit)
+        width = self._width(number, design, counts, noise)
+        return Batch(number, active, design, counts, noise, width)
 
     def noise(self, counts: Counts) -> RewardNoise:
         """What is added to rewards in a batch with so many people for each action."""
@@ -211,7 +208,19 @@ class LinearBandit:
             epsilon = batch_epsilon(self.epsilon, self.delta, crowd, accountant)
         return RewardNoise(self.report, min(epsilon, self.max_local_epsilon), sensitivity)
 
+    def misfit(self, design: Design, counts: Counts) -> float:
+        """The part of a width that is there because rows may be off by `row_error`.
+
+        A sum of the n_b rewards of row b has a mean that is off by n_b row_error at most, and
+        enters an estimate with its weight; the estimate is of the row that is known.
+        """
+        weights = np.abs(_estimator(design, counts)) @ counts
+        return self.row_error * (1 + float(weights.max()))
+
     def _width(self, number: int, design: Design, counts: Counts, noise: RewardNoise) -> float:
+        return self._luck(number, design, counts, noise) + self.misfit(design, counts)
+
+    def _luck(self, number: int, design: Design, counts: Counts, noise: RewardNoise) -> float:
         actions, estimator = len(design.rows), _estimator(design, counts)
         if self.width == "tight":
             log_failure = math.log(2 * actions * self.horizon * self.schedule.batches)
@@ -226,15 +235,6 @@ class LinearBandit:
             kind, self.schedule.size(number), int(counts.sum()), len(counts),
             self.actions.shape[1], noise.epsilon or math.inf, log_failure,
         )  # fmt: skip
-
-    def _misfit(self, design: Design, counts: Counts) -> float:
-        """How far estimates may be off because rows are: by every row that is played, and its own.
-
-        A sum of the n_b rewards of row b has a mean that is off by n_b row_error at most, and
-        enters an estimate with its weight.
-        """
-        weights = np.abs(_estimator(design, counts)) @ counts
-        return self.row_error * (1 + float(weights.max()))
 
     # A whole run ---------------------------------------------------------------------------------
 
