@@ -14,6 +14,7 @@ import numpy as np
 from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
+    from beam_ldp.pipelines.bandits.contexts import Policies
     from beam_ldp.protocols.bandits.simulating import Actions, Floats
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
@@ -40,7 +41,12 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--delta", type=float, default=1e-6, show_default=True,
                      help="delta of the shuffled models"),
         click.option("--horizon", type=whole, required=True, help="people in all, as in 1e6"),
-        click.option("--actions", required=True, metavar="FILE",
+        click.option("--contexts", metavar="FILE",
+                     help="instead of --actions: policies over contexts from a Parquet or CSV file "
+                     "with columns context, action, and features, for each action open in a "
+                     "context; with a column probability these are all contexts, without one "
+                     "public draws of them"),
+        click.option("--actions", metavar="FILE",
                      help="Parquet or CSV with a row for each action: its features, of length 1 at "
                      "most, are the columns of numbers; circle:K draws K directions of the plane"),
     ):  # fmt: skip
@@ -62,7 +68,10 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--repeat", type=click.IntRange(2), default=10, show_default=True,
               help="simulated runs of each model")  # fmt: skip
 @format_option
-def plan(actions: str, horizon: int, seed: int, repeat: int, form: str, **asked: Any) -> None:
+def plan(
+    actions: str | None, contexts: str | None, horizon: int, seed: int, repeat: int, form: str,
+    **asked: Any,
+) -> None:  # fmt: skip
     """How many people each batch asks, what a report costs, and the regret beside other models.
 
     Batches are those of a run in which no action is dropped; dropping some makes no batch cost
@@ -75,16 +84,22 @@ def plan(actions: str, horizon: int, seed: int, repeat: int, form: str, **asked:
     exit codes: 0 done; 2 a flag or the file does not fit
     """
     from beam_ldp.pipelines.views.bandits import Forecast, plan_json, show_plan
+    from beam_ldp.pipelines.views.policies import policies_json, show_policies
     from beam_ldp.protocols.bandits.elimination import LinearBandit
 
     try:
-        drawn = _read(actions)
+        drawn, policies, error_of_rows = _asked(actions, contexts, horizon)
         rows = drawn(np.random.default_rng(seed))
-        question = LinearBandit(actions=rows, horizon=horizon, **asked)
+        question = LinearBandit(actions=rows, horizon=horizon, row_error=error_of_rows, **asked)
         forecast = Forecast.of(question, repeat=repeat, seed=seed)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    _say(form, lambda: plan_json(forecast), lambda: show_plan(forecast))
+
+    def show() -> None:
+        show_plan(forecast)
+        show_policies(policies, question)
+
+    _say(form, lambda: plan_json(forecast) | policies_json(policies, question), show)
 
 
 @bandit.command(short_help="Regret of every model of trust, over random runs.")
@@ -98,8 +113,8 @@ def plan(actions: str, horizon: int, seed: int, repeat: int, form: str, **asked:
 @click.option("--output", metavar="DIR", help="new folder for regret.json and regret.png")
 @format_option
 def simulate(
-    actions: str, horizon: int, seed: int, delta: float, epsilons: str, models: str, repeat: int,
-    output: str | None, form: str,
+    actions: str | None, contexts: str | None, horizon: int, seed: int, delta: float,
+    epsilons: str, models: str, repeat: int, output: str | None, form: str,
 ) -> None:  # fmt: skip
     """Regret against epsilon: what trusting nobody, a shuffler or the server would cost.
 
@@ -113,15 +128,17 @@ def simulate(
     exit codes: 0 done; 2 a flag or the file does not fit
     """
     from beam_ldp.pipelines.views.bandits import curves_json, plot, show_curves
+    from beam_ldp.pipelines.views.policies import policies_json, show_policies
     from beam_ldp.protocols.bandits.elimination import LinearBandit
     from beam_ldp.protocols.bandits.simulating import simulate as simulated
 
     try:
         folder = _new_folder(output)
-        drawn = _read(actions)
+        drawn, policies, error_of_rows = _asked(actions, contexts, horizon)
         common = LinearBandit(
-            actions=drawn(np.random.default_rng(seed)), horizon=horizon, delta=delta
-        )
+            actions=drawn(np.random.default_rng(seed)), horizon=horizon, delta=delta,
+            row_error=error_of_rows,
+        )  # fmt: skip
         curves = simulated(
             common,
             _numbers(epsilons),
@@ -132,14 +149,22 @@ def simulate(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+    def told() -> dict[str, Any]:
+        return curves_json(common, curves) | policies_json(policies, common)
+
+    def show() -> None:
+        show_curves(common, curves)
+        show_policies(policies, common)
+
     if folder is not None:
         from beam_ldp.pipelines.outputs import as_json
         from beam_ldp.pipelines.views.pictures import png
 
         with folder.writing() as writer:
-            writer.put("regret.json", as_json(curves_json(common, curves)))
+            writer.put("regret.json", as_json(told()))
             writer.put("regret.png", png(plot(common, curves)))
-    _say(form, lambda: curves_json(common, curves), lambda: show_curves(common, curves))
+    _say(form, told, show)
 
 
 def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]) -> None:
@@ -150,6 +175,20 @@ def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]
     else:
         show()
     sys.stdout.flush()
+
+
+def _asked(
+    actions: str | None, contexts: str | None, horizon: int
+) -> tuple[Actions, Policies | None, float]:
+    """What draws the actions of a run, the policies if they are that, and how far rows are off."""
+    if (actions is None) == (contexts is None):
+        raise ValueError("give --actions, or --contexts")
+    if actions is not None:
+        return _read(actions), None, 0.0
+    from beam_ldp.pipelines.bandits.contexts import read_policies
+
+    policies = read_policies(Path(str(contexts)), horizon)
+    return lambda rng: policies.rows, policies, policies.found.row_error
 
 
 def _new_folder(output: str | None) -> Any:

@@ -65,8 +65,6 @@ class ContextLaw:
             raise ValueError("chances must be a probability for each context")
         if not abs(float(chances.sum()) - 1) <= 1e-9:
             raise ValueError(f"chances must sum to 1, got {float(chances.sum())!r}")
-        if self.kind == "sampled" and len(features) < 2:
-            raise ValueError("draws of contexts must be two at least")
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "chances", chances)
 
@@ -109,6 +107,8 @@ class ContextLaw:
         """
         if self.kind == "finite":
             return self, self
+        if len(self.features) < 2:
+            raise ValueError("draws of contexts must be two at least")
         order = np.random.default_rng(seed).permutation(len(self.features))
         size = min(first, len(order) // 2)
         return self.sampled(self.features[order[:size]]), self.sampled(self.features[order[size:]])

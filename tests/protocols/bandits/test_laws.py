@@ -81,7 +81,7 @@ def test_refusals(features, chances, message):
 
 def test_refusals_of_draws():
     with pytest.raises(ValueError, match="draws of contexts must be two at least"):
-        ContextLaw.sampled(FEATURES[:1])
+        ContextLaw.sampled(FEATURES[:1]).split(1, seed=0)
     with pytest.raises(ValueError, match="draws must be an integer >= 2"):
         ContextLaw.drawn(lambda rng, n: FEATURES, 1)
     with pytest.raises(ValueError, match="failure must lie in"):
