@@ -15,7 +15,7 @@ from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.bandits.contexts import Policies
-    from beam_ldp.protocols.bandits.simulating import Actions, Floats
+    from beam_ldp.protocols.bandits.simulating import Actions, Curve, Floats
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
           "local-laplace")  # fmt: skip
@@ -111,12 +111,20 @@ def plan(
 @click.option("--repeat", type=click.IntRange(2), default=30, show_default=True,
               help="runs of each model at each epsilon")  # fmt: skip
 @click.option("--output", metavar="DIR", help="new folder for regret.json and regret.png")
+@click.option("--mlflow-uri", metavar="URI", envvar="MLFLOW_TRACKING_URI",
+              help="MLflow's store, or its server, for the curves and the picture (default: the "
+              "environment variable MLFLOW_TRACKING_URI; without one, nothing is "
+              "logged)")  # fmt: skip
+@click.option("--mlflow-experiment", metavar="NAME", default="beam-ldp", show_default=True,
+              help="MLflow experiment")  # fmt: skip
 @format_option
 def simulate(
     actions: str | None, contexts: str | None, horizon: int, seed: int, delta: float,
-    epsilons: str, models: str, repeat: int, output: str | None, form: str,
+    epsilons: str, models: str, repeat: int, output: str | None, mlflow_uri: str | None,
+    mlflow_experiment: str, form: str,
 ) -> None:  # fmt: skip
-    """Regret against epsilon: what trusting nobody, a shuffler or the server would cost.
+    """Regret as people come, and against epsilon: what trusting nobody, a shuffler or the server
+    would cost.
 
     A simulation: sums of rewards are drawn by their exact law, so that ten million people take no
     longer than their batches. Nobody's data is read.
@@ -149,22 +157,45 @@ def simulate(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    told = curves_json(common, curves) | policies_json(policies, common)
+    files = {}
+    if folder is not None or mlflow_uri:
+        from beam_ldp.pipelines.outputs import as_json
+        from beam_ldp.pipelines.views.pictures import png
 
-    def told() -> dict[str, Any]:
-        return curves_json(common, curves) | policies_json(policies, common)
+        files = {"regret.json": as_json(told), "regret.png": png(plot(common, curves))}
+    if folder is not None:
+        with folder.writing() as writer:
+            for name, content in files.items():
+                writer.put(name, content)
+    if mlflow_uri:
+        params = {
+            "actions": actions or contexts, "horizon": horizon, "delta": delta, "repeat": repeat,
+            "seed": seed,
+        }  # fmt: skip
+        told |= _log(mlflow_uri, mlflow_experiment, params, curves, files)
 
     def show() -> None:
         show_curves(common, curves)
         show_policies(policies, common)
 
-    if folder is not None:
-        from beam_ldp.pipelines.outputs import as_json
-        from beam_ldp.pipelines.views.pictures import png
+    _say(form, lambda: told, show)
 
-        with folder.writing() as writer:
-            writer.put("regret.json", as_json(told()))
-            writer.put("regret.png", png(plot(common, curves)))
-    _say(form, told, show)
+
+def _log(
+    uri: str, experiment: str, params: dict[str, Any], curves: list[Curve], files: dict[str, bytes]
+) -> dict[str, Any]:
+    """A run of MLflow with the curves; its address, for programs."""
+    from beam_ldp.pipelines.tracked import log_curves
+    from beam_ldp.pipelines.views.bandits import curves_metrics
+
+    logged = log_curves(
+        uri, experiment, "bandit simulate",
+        "Regret of simulated runs by model of trust; a step is a number of people. Nobody's data "
+        "was read.",
+        params=params, steps=curves_metrics(curves), files=files,
+    )  # fmt: skip
+    return {"mlflow_run_id": None} if logged is None else logged.to_json()
 
 
 def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
@@ -20,7 +22,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
 )
 from beam_ldp.protocols.bandits.elimination import Batch, LinearBandit
-from beam_ldp.protocols.bandits.simulating import Curve, simulate
+from beam_ldp.protocols.bandits.simulating import Curve, Floats, simulate
 
 SCHEMA_VERSION = 1
 _HEIGHT = 5.0  # inches
@@ -84,8 +86,28 @@ def plan_json(forecast: Forecast) -> dict[str, Any]:
 
 def curves_json(bandit: LinearBandit, curves: list[Curve]) -> dict[str, Any]:
     """What is printed and written of a simulation for programs."""
-    told = [_curve_json(curve) for curve in curves]
-    return {"schema_version": SCHEMA_VERSION, **_common(bandit), "curves": told}
+    told = []
+    for curve in curves:
+        mean, error = curve.over_people
+        path = {"regret": mean.tolist(), "standard_error": error.tolist()}
+        told.append({**_curve_json(curve), "over_people": path})
+    people = curves[0].people.tolist()
+    return {
+        "schema_version": SCHEMA_VERSION, **_common(bandit), "people": people, "curves": told,
+    }  # fmt: skip
+
+
+def curves_metrics(curves: Sequence[Curve]) -> Iterator[tuple[int, dict[str, float]]]:
+    """What MLflow draws: for each number of people, the regret so far of each model."""
+    for step, people in enumerate(curves[0].people):
+        found = {}
+        for curve in curves:
+            mean, error = curve.over_people
+            for place, epsilon in enumerate(curve.epsilons):
+                private = "" if curve.variant == "none" else f"/epsilon {epsilon:g}"
+                found[f"regret/{curve.variant}{private}"] = float(mean[place, step])
+                found[f"standard error/{curve.variant}{private}"] = float(error[place, step])
+        yield int(people), found
 
 
 def _common(bandit: LinearBandit) -> dict[str, Any]:
@@ -166,22 +188,70 @@ def _columns(first: str, *others: str) -> Table:
 
 
 def plot(bandit: LinearBandit, curves: list[Curve]) -> Any:
-    """Mean regret against epsilon, or by model at one, with two standard errors."""
+    """Mean regret as people come at one epsilon, and at the end against epsilon or by model."""
     runs = curves[0].regrets.shape[1]
     said = (
         f"{len(bandit.actions)} actions, {bandit.horizon:,} people, delta {bandit.delta:g}; means "
         f"of {runs} simulated runs with two standard errors"
     )
     figure = figure_with("What privacy costs in regret", said, _HEIGHT)
-    axes = figure.add_axes((0.11, BELOW / _HEIGHT, 0.86, 1 - (ABOVE + BELOW) / _HEIGHT))
+    inside = (BELOW / _HEIGHT, 0.39, 1 - (ABOVE + BELOW) / _HEIGHT)
     every = sorted({epsilon for curve in curves for epsilon in curve.epsilons})
+    draw_people(figure.add_axes((0.09, *inside)), curves, min(every, key=_from_one))
+    axes = figure.add_axes((0.59, *inside))
     if len(every) == 1:
         _draw_bars(axes, curves, every[0])
     else:
-        _draw_curves(axes, curves, every)
-    axes.set_axisbelow(True)
-    bare(axes, "top", "right")
+        draw_epsilons(axes, curves, every)
     return figure
+
+
+def _from_one(epsilon: float) -> float:
+    return abs(math.log(epsilon))
+
+
+def draw_people(axes: Any, curves: Sequence[Curve], epsilon: float) -> None:
+    """A line for each model at one epsilon, with its band: the regret so far, as people come."""
+    for curve in curves:
+        if curve.variant == "none" or epsilon in curve.epsilons:
+            place = 0 if curve.variant == "none" else curve.epsilons.index(epsilon)
+            mean, error = (values[place] for values in curve.over_people)
+            _draw_band(axes, curve, curve.people, mean, error)
+    axes.set_xlabel("people so far", color=GREY)
+    axes.set_ylabel(f"regret so far, at epsilon {epsilon:g}", color=GREY)
+    _finish(axes)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_epsilons(axes: Any, curves: Sequence[Curve], every: list[float]) -> None:
+    """A line for each model, with its band: the regret of all people against epsilon."""
+    for curve in curves:
+        at, mean, error = list(curve.epsilons), curve.mean, curve.standard_error
+        if curve.variant == "none":  # one value for all epsilons
+            at, mean, error = every, mean.repeat(len(every)), error.repeat(len(every))
+        _draw_band(axes, curve, at, mean, error, marker=".")
+    axes.set_xlabel("epsilon; of the local models of each report", color=GREY)
+    axes.set_ylabel("regret of all people", color=GREY)
+    _finish(axes)
+    axes.set_xticks(every, [f"{epsilon:g}" for epsilon in every])
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
+
+
+def _draw_band(
+    axes: Any, curve: Curve, at: Any, mean: Floats, error: Floats, marker: str = ""
+) -> None:
+    colour, style = _STYLES[curve.variant]
+    thin = {"linewidth": 1, "zorder": 3} if curve.variant == "none" else {"linewidth": 2}
+    axes.plot(at, mean, style, color=colour, label=curve.variant, marker=marker, **thin)
+    low = np.maximum(mean - 2 * error, mean / 10)
+    axes.fill_between(at, low, mean + 2 * error, color=colour, alpha=0.12, linewidth=0)
+
+
+def _finish(axes: Any) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    _on_grid(axes)
 
 
 def _draw_bars(axes: Any, curves: list[Curve], epsilon: float) -> None:
@@ -194,26 +264,11 @@ def _draw_bars(axes: Any, curves: list[Curve], epsilon: float) -> None:
     axes.bar(said, means, yerr=errors, color=colours, alpha=0.8, width=0.6, ecolor=GREY)
     axes.set_ylabel(f"regret at epsilon {epsilon:g}", color=GREY)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(axis="y", color=GRID)
+    axes.tick_params(axis="x", labelsize=7)
+    _on_grid(axes, "y")
 
 
-def _draw_curves(axes: Any, curves: list[Curve], every: list[float]) -> None:
-    """A line for each model, with its band."""
-    for curve in curves:
-        colour, style = _STYLES[curve.variant]
-        at, mean, error = list(curve.epsilons), curve.mean, curve.standard_error
-        if curve.variant == "none":  # one value for all epsilons
-            at, mean, error = every, mean.repeat(len(every)), error.repeat(len(every))
-        axes.plot(at, mean, style, color=colour, linewidth=2, label=curve.variant, marker=".")
-        low = np.maximum(mean - 2 * error, mean / 10)
-        axes.fill_between(at, low, mean + 2 * error, color=colour, alpha=0.12, linewidth=0)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xticks(every)
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
-    axes.set_xlabel("epsilon; of the local models of each report", color=GREY)
-    axes.set_ylabel("regret", color=GREY)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(color=GRID)
-    axes.legend(frameon=False, fontsize=8)
+def _on_grid(axes: Any, which: Literal["both", "y"] = "both") -> None:
+    axes.grid(axis=which, color=GRID)
+    axes.set_axisbelow(True)
+    bare(axes, "top", "right")

@@ -152,7 +152,66 @@ def test_files_that_hold_no_actions(tmp_path, text, message):
 def test_one_epsilon_is_drawn_as_bars() -> None:
     bandit = LinearBandit(actions=np.eye(2), horizon=2000, model="local", epsilon=4.0)
     curves = simulate(bandit, [4.0], ("none", "local-laplace"), repeat=3, seed=1)
-    (axes,) = plot(bandit, curves).axes
+    _, axes = plot(bandit, curves).axes
     assert [bar.get_height() for bar in axes.patches] == [float(curve.mean[0]) for curve in curves]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["none", "local\nlaplace"]
     assert axes.get_ylabel() == "regret at epsilon 4"
+
+
+def test_regret_grows_with_people_up_to_that_of_all():
+    found = told(*SIMULATE, "--actions=circle:4")
+    assert found["people"][0] == 2 and found["people"][-1] == 20_000
+    for curve in found["curves"]:
+        for path, end in zip(curve["over_people"]["regret"], curve["regret"], strict=True):
+            assert path == sorted(path) and path[-1] == end
+    last = [path[-1] for path in found["curves"][1]["over_people"]["standard_error"]]
+    assert last == found["curves"][1]["standard_error"]
+
+
+def test_curves_are_a_run_of_mlflow(tmp_path):
+    """Its metrics are the printed figures, by people; its artifacts the files of the output."""
+    mlflow = pytest.importorskip("mlflow")
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    folder = tmp_path / "regret"
+    found = told(*SIMULATE, "--actions=circle:4", f"--mlflow-uri={store}", f"--output={folder}")
+    client = mlflow.MlflowClient(store)
+    run = client.get_run(found["mlflow_run_id"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["horizon"] == "20000"
+    plain, local = found["curves"]
+    for key, curve, place in (
+        ("regret/none", plain, 0),
+        ("regret/local/epsilon 1", local, 0),
+        ("regret/local/epsilon 8", local, 1),
+    ):
+        history = client.get_metric_history(found["mlflow_run_id"], key)
+        assert [point.step for point in history] == found["people"]
+        assert [point.value for point in history] == curve["over_people"]["regret"][place]
+    for name in ("regret.json", "regret.png"):
+        artifact = client.download_artifacts(found["mlflow_run_id"], f"privacy/{name}")
+        with open(artifact, "rb") as file:
+            assert file.read() == (folder / name).read_bytes()
+
+
+def test_a_store_that_is_away_costs_the_log_alone(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    answer = run(*SIMULATE, "--actions=circle:4", "--format=json")
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout)["mlflow_run_id"] is None
+    assert "not all was logged to MLflow" in answer.stderr
+
+
+def test_both_axes_of_a_picture_hold_every_model():
+    bandit = LinearBandit(actions=np.eye(2), horizon=2000, model="local")
+    curves = simulate(bandit, [0.5, 2.0, 20.0], ("none", "central", "local"), repeat=3)
+    over_people, against_epsilon = plot(bandit, curves).axes
+    assert over_people.get_ylabel() == "regret so far, at epsilon 0.5"  # as near to 1 as 2 is
+    assert [text.get_text() for text in over_people.get_legend().get_texts()] == [
+        "none", "central", "local",
+    ]  # fmt: skip
+    lines = {line.get_label(): line for line in against_epsilon.lines}
+    assert list(lines["central"].get_xdata()) == [0.5, 2.0, 20.0]
+    assert list(lines["local"].get_xdata()) == [0.5, 2.0]
+    ends = [line.get_ydata()[-1] for line in over_people.lines]
+    assert ends == [float(curve.mean[0]) for curve in curves]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from beam_ldp.randomizers.checks import check_integer
 
 Floats = NDArray[np.float64]
 Actions = Callable[[np.random.Generator], Floats]
+
+_PLACES = 41  # numbers of people, ten a decade
 
 # Models of trust and reports that are compared, as changes of a bandit.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -56,6 +59,22 @@ def missed(bandit: LinearBandit, theta: Floats, run: Run) -> bool:
     )
 
 
+def regret_after(run: Run, means: Floats, people: NDArray[np.int64]) -> Floats:
+    """(P,) expected regret once so many people had their action; those of a batch in random order.
+
+    >>> bandit = LinearBandit(actions=np.eye(2), horizon=100_000, model="none")
+    >>> means = np.array([0.9, -0.3])  # of the actions are the entries of theta
+    >>> run = run_in_law(bandit, means, np.random.default_rng(0))
+    >>> regret_after(run, means, np.array([0, 10, 100_000])).round(), round(run.regret(means))
+    (array([  0.,   6., 535.]), 535)
+    """
+    gaps = means.max() - means
+    asked = np.cumsum([0, *(batch.people for batch in run.batches)])
+    lost = np.cumsum([0.0, *(batch.counts @ gaps[batch.played] for batch in run.batches)])
+    rest = np.maximum(people - asked[-1], 0) * gaps[run.winner]
+    return np.asarray(np.interp(people, asked, lost) + rest)
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """Regrets of one variant.
@@ -63,22 +82,37 @@ class Curve:
     Attributes:
         variant: its name in `VARIANTS`.
         epsilons: (E,) central; local of the local model; one, for no privacy.
-        regrets: (E, repeats) of each run.
+        people: (P,) numbers of people, the last of which is the horizon.
+        paths: (E, repeats, P) regret of each run once so many people had their action.
         missed: runs in which an estimate was outside of its width.
     """
 
     variant: str
     epsilons: tuple[float, ...]
-    regrets: Floats
+    people: NDArray[np.int64]
+    paths: Floats
     missed: int
 
     @property
+    def regrets(self) -> Floats:
+        """(E, repeats) of each run."""
+        return np.asarray(self.paths[:, :, -1])
+
+    @property
     def mean(self) -> Floats:
-        return np.asarray(self.regrets.mean(axis=1))
+        """(E,) regret."""
+        return np.asarray(self.over_people[0][:, -1])
 
     @property
     def standard_error(self) -> Floats:
-        return np.asarray(self.regrets.std(axis=1, ddof=1) / np.sqrt(self.regrets.shape[1]))
+        """(E,) of the mean."""
+        return np.asarray(self.over_people[1][:, -1])
+
+    @cached_property
+    def over_people(self) -> tuple[Floats, Floats]:
+        """(E, P) mean regret once so many people had their action, and its standard error."""
+        spread = self.paths.std(axis=1, ddof=1) / np.sqrt(self.paths.shape[1])
+        return np.asarray(self.paths.mean(axis=1)), np.asarray(spread)
 
 
 def circle(num_actions: int) -> Actions:
@@ -126,22 +160,29 @@ def simulate(
         rng = np.random.default_rng([seed, 0, number])
         rows = bandit.actions if actions is None else actions(rng)
         instances.append((rows, directions(rng, 1, rows.shape[1])[0]))
-    curves = []
-    for variant in variants:
-        if variant not in VARIANTS:
-            allowed = ", ".join(VARIANTS)
-            raise ValueError(f"variants must be of {allowed}, got {variant!r}")
-        changes = VARIANTS[variant]
-        used = asked[:1] if variant == "none" else asked
-        if changes["model"] == "local":
-            used = tuple(e for e in used if e <= bandit.max_local_epsilon)
-        regrets, bad = np.zeros((len(used), repeat)), 0
-        for place in np.ndindex(regrets.shape):
-            rows, theta = instances[place[1]]
-            one = replace(bandit, actions=rows, epsilon=used[place[0]], accountant=None, **changes)
-            noise = np.random.default_rng([seed, 1 + list(VARIANTS).index(variant), *place])
-            run = run_in_law(one, theta, noise)
-            regrets[place] = run.regret(rows @ theta)
-            bad += missed(one, theta, run)
-        curves.append(Curve(variant, used, regrets, bad))
-    return curves
+    return [_curve(bandit, variant, asked, instances, seed) for variant in variants]
+
+
+def _curve(
+    bandit: LinearBandit, variant: str, asked: tuple[float, ...],
+    instances: list[tuple[Floats, Floats]], seed: int,
+) -> Curve:  # fmt: skip
+    """Of one variant, on all instances at all epsilons that it may have."""
+    if variant not in VARIANTS:
+        allowed = ", ".join(VARIANTS)
+        raise ValueError(f"variants must be of {allowed}, got {variant!r}")
+    changes = VARIANTS[variant]
+    used = asked[:1] if variant == "none" else asked
+    if changes["model"] == "local":
+        used = tuple(e for e in used if e <= bandit.max_local_epsilon)
+    first = max(1.0, bandit.horizon / 1e4)
+    people = np.unique(np.geomspace(first, bandit.horizon, _PLACES).round().astype(np.int64))
+    paths, bad = np.zeros((len(used), len(instances), len(people))), 0
+    for place in np.ndindex(paths.shape[:2]):
+        rows, theta = instances[place[1]]
+        one = replace(bandit, actions=rows, epsilon=used[place[0]], accountant=None, **changes)
+        noise = np.random.default_rng([seed, 1 + list(VARIANTS).index(variant), *place])
+        run = run_in_law(one, theta, noise)
+        paths[place] = regret_after(run, rows @ theta, people)
+        bad += missed(one, theta, run)
+    return Curve(variant, used, people, paths, bad)
