@@ -49,7 +49,7 @@ class Policies:
 
 
 def read_policies(path: Path, horizon: int, seed: int = 0) -> Policies:
-    """Policies that lose 1/sqrt(horizon) at most, of contexts from a Parquet or CSV file.
+    """Policies that lose 1/sqrt(horizon) and less, of contexts from a Parquet or CSV file.
 
     A row is an action that is open in a context: columns `context` and `action` name both, and
     columns of numbers are features of the two together. With a column `probability`, the same for
@@ -73,7 +73,7 @@ def read_policies(path: Path, horizon: int, seed: int = 0) -> Policies:
     )  # fmt: skip
     try:
         found = ContextualActions.of_law(
-            _law(table, features), horizon**-0.5, failure=1 / horizon, seed=seed
+            _law(table, features), 0.5 * horizon**-0.5, failure=1 / horizon, seed=seed
         )
     except ValueError as error:
         raise ValueError(f"--contexts {path}: {error}") from None

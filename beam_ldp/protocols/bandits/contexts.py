@@ -84,8 +84,9 @@ class ContextualActions:
         rng = np.random.default_rng(seed)
         thetas, probes, largest = _net(searched, net_gap, most, rng)
         rows = measured.rows(thetas)
-        if measured is not searched:
-            largest = float(_losses(measured, rows, probes).max())
+        if law.kind == "sampled":  # what chose the policies says too little of what they lose
+            some = ContextLaw.sampled(measured.features[:_SEARCHED])
+            largest = float(_losses(some, some.rows(thetas), probes).max())
         return cls(law, thetas, rows, measured.row_error(len(rows), failure), largest)
 
     def loss(self, theta: ArrayLike) -> float:

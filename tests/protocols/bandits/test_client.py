@@ -57,6 +57,22 @@ def test_messages_carry_neither_context_nor_choice():
         assert len(message) == terms.envelope_bytes(1)
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_a_report_tells_epsilon_of_context_and_outcomes_together(epsilon):
+    # Joint privacy: a person's context and all her outcomes are replaced by any others. Rewards are
+    # rounded without bias to the ends of the channel.
+    low, high = bit_randomizer(epsilon).channel()[:, 1]
+    ones = []
+    for features, outcomes in itertools.product(
+        FEATURES[:6].tolist(), itertools.product((-1.0, 0.4, 1.0), repeat=4)
+    ):
+        reward = answer(THETAS[0].tolist(), features, lambda c, r=outcomes: r[c])
+        ones.append(low + (high - low) * (1 + reward) / 2)
+    ratios = [max(ones) / min(ones), (1 - min(ones)) / (1 - max(ones))]
+    assert math.log(max(ratios)) == pytest.approx(epsilon, rel=1e-8)
+    assert math.log(max(ratios)) <= epsilon
+
+
 def test_rewards_are_clipped_on_the_device():
     for reward, sent in ((-7.0, -1.0), (0.25, 0.25), (3.0, 1.0)):
         assert answer([1.0], [[0.5]], lambda _, r=reward: r) == sent
