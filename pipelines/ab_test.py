@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from beam_ldp.pipelines.experiments.design import design
+from beam_ldp.pipelines.group_parts import on_beam
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,37 +29,15 @@ def ab_test() -> None:
     """
 
 
-def _part(name: str, program: str, module: str, short_help: str) -> click.Command:
-    """A part that runs on Beam, and takes its flags too: it reads its flags itself."""
-
-    @click.command(
-        name,
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        add_help_option=False,
-        short_help=short_help,
-    )
-    @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-    def command(flags: Sequence[str]) -> None:
-        from beam_ldp.pipelines.flags import print_help
-        from beam_ldp.pipelines.job_files import usage_of
-
-        if (code := print_help(usage_of(program), flags)) is not None:  # before Beam is loaded
-            sys.exit(code)
-        importlib.import_module("beam_ldp.pipelines.jobs.lean").load_beam()
-        sys.exit(importlib.import_module(f"beam_ldp.pipelines.{module}").main(list(flags)))
-
-    return command
-
-
 ab_test.add_command(design)
 ab_test.add_command(
-    _part(
+    on_beam(
         "run", "ab_test", "experiments.run",
         "Randomize outcomes, count each arm, and decide as a design says.",
     )
 )  # fmt: skip
 ab_test.add_command(
-    _part(
+    on_beam(
         "decide", "ab_test_decide", "ab_test_decide",
         "The same from reports that devices have sent.",
     )

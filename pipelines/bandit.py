@@ -1,4 +1,4 @@
-"""`beam-ldp bandit`: which action is best, from rewards that nobody holds. Reads no rewards yet."""
+"""`beam-ldp bandit`: which action is best, from rewards that nobody holds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from beam_ldp.pipelines.bandits.actions import MOST_ACTIONS, read_actions
+from beam_ldp.pipelines.bandits.start import start
 from beam_ldp.pipelines.flags import format_option, whole
+from beam_ldp.pipelines.group_parts import on_beam
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.bandits.contexts import Policies
-    from beam_ldp.protocols.bandits.simulating import Actions, Curve, Floats
+    from beam_ldp.protocols.bandits.simulating import Actions, Curve
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
           "local-laplace")  # fmt: skip
-_MOST_ACTIONS = 200_000
 
 
-@click.group(short_help="Which action is best, from randomized rewards: `plan`, `simulate`.")
+@click.group(
+    short_help="Which action is best, from randomized rewards: `plan`, `start`, `advance`."
+)
 def bandit() -> None:
     """Linear bandits: each person has one action once, and one bit of her reward is sent.
 
@@ -30,6 +34,9 @@ def bandit() -> None:
     examples:
       beam-ldp bandit plan --actions actions.csv --horizon 1e6 --epsilon 1
       beam-ldp bandit simulate --actions circle:10 --horizon 1e6 --output regret
+      beam-ldp bandit start --actions actions.csv --horizon 1e6 --epsilon 1 --dataset visitors \\
+          --state service
+      beam-ldp bandit advance --state service --rewards batch1.parquet --user-id uid
     """
 
 
@@ -244,6 +251,15 @@ def _numbers(text: str) -> tuple[float, ...]:
     return found
 
 
+bandit.add_command(start)
+bandit.add_command(
+    on_beam(
+        "advance", "bandit_advance", "bandit_advance",
+        "Decide the open batch from its rewards; write the next, or the winner.",
+    )
+)  # fmt: skip
+
+
 # Actions ------------------------------------------------------------------------------------------
 
 
@@ -253,29 +269,8 @@ def _read(actions: str) -> Actions:
         from beam_ldp.protocols.bandits.simulating import circle
 
         count = actions.removeprefix("circle:")
-        if not count.isdigit() or not 2 <= int(count) <= _MOST_ACTIONS:
-            raise ValueError(f"--actions circle:K needs K from 2 to {_MOST_ACTIONS}, got {actions}")
+        if not count.isdigit() or not 2 <= int(count) <= MOST_ACTIONS:
+            raise ValueError(f"--actions circle:K needs K from 2 to {MOST_ACTIONS}, got {actions}")
         return circle(int(count))
-    rows = _rows(Path(actions))
+    _, rows = read_actions(Path(actions))
     return lambda rng: rows
-
-
-def _rows(path: Path) -> Floats:
-    """The columns of numbers of a file, a row for each action."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"--actions {path}: cannot be read ({type(error).__name__})") from None
-    numeric = [
-        column.to_numpy()
-        for column in table.columns
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    ]
-    if not numeric or not 2 <= table.num_rows <= _MOST_ACTIONS:
-        raise ValueError(
-            f"--actions {path}: needs columns of numbers and from 2 to {_MOST_ACTIONS} rows"
-        )
-    return np.column_stack(numeric).astype(np.float64)

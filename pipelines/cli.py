@@ -18,7 +18,7 @@ _COMMANDS = {
     "ab-test": "Experiments on randomized outcomes: `ab-test design`, then `ab-test run`.",
     "audit": "Recompute every privacy cost and check that nothing was changed.",
     "audit-interactivity": "Who was asked what, from a log: costs, retries, adaptivity.",
-    "bandit": "Which action is best, from randomized rewards: `bandit plan`, `bandit simulate`.",
+    "bandit": "Which action is best, from randomized rewards: `bandit plan`, then `bandit start`.",
     "budget": "Grant privacy budgets, and see what is left of them.",
     "doctor": "What is installed, what answers, and whether the mechanisms are sound.",
     "demo": "A private word count over a million simulated people; `demo mean`: means.",

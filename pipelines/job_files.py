@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 PROGRAMS = (
     "frequency", "mean", "user_mean", "heavy_hitters", "ab_test", "randomize", "collect",
-    "ab_test_decide", "train",
+    "ab_test_decide", "bandit_advance", "train",
 )  # fmt: skip
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
 _KINDS = ("frequency", "mean", "user_mean", "heavy_hitters", "ab_test")
-_FROM_DEVICES = ("collect", "ab_test_decide")
+_OF_NO_KIND = ("collect", "ab_test_decide", "bandit_advance")
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
 
 
@@ -83,7 +83,7 @@ def jobs_of(
         raise UsageError(f"{path}: {_QUESTIONS} must be a list of questions")
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for one in questions:
-        kind = "" if program in _FROM_DEVICES else _kind_of(one, path)  # which know the column
+        kind = "" if program in _OF_NO_KIND else _kind_of(one, path)  # which know the column
         _check_kind(program, kind, path)
         by_kind.setdefault(kind, []).append(one)
     if not by_kind and program is None:
@@ -107,7 +107,7 @@ def _check_kind(program: str | None, kind: str, path: str) -> None:
     """Refuse a question that the named program does not ask."""
     asks: dict[str | None, tuple[str | None, ...]] = {
         "randomize": ("frequency", "mean", "ab_test"),
-        **dict.fromkeys(_FROM_DEVICES, ("",)),
+        **dict.fromkeys(_OF_NO_KIND, ("",)),
         None: _KINDS,
     }
     allowed = asks.get(program, (program,))
@@ -391,7 +391,7 @@ def job_schema() -> dict[str, Any]:
             section = sections.setdefault(part.home, {})
             for name, about in part.settings.items():
                 section.setdefault(name, _schema(usage, about))
-        if usage.question or program in _FROM_DEVICES:
+        if usage.question or program in _OF_NO_KIND:
             questions.append(_question_schema(usage))
     paths = sections["source"].pop("paths")
     sections["source"] |= {form: paths for form in (*FORMATS[1:], "files")}

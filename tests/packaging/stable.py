@@ -81,7 +81,7 @@ def listed_in(path: Path) -> list[str]:
     raise LookupError(path)
 
 
-WITH_PROGRAM_FLAGS = {("ab-test", "run"), ("ab-test", "decide")}
+WITH_PROGRAM_FLAGS = {("ab-test", "run"), ("ab-test", "decide"), ("bandit", "advance")}
 
 
 def commands() -> dict[str, str]:

@@ -113,6 +113,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bought = rng.random(len(arm)) < np.where(arm, 0.11, 0.10)
     experiment = {"uid": np.arange(len(arm)), "variant": np.array(["control", "variant"])[arm]}
     pq.write_table(pa.table({**experiment, "bought": bought}), folder / "visits.parquet")
+    plays = np.array(["1:blue", "1:red"])[np.arange(230) % 2]  # of the service in bandits.md
+    rewards = {"play": plays, "reward": rng.choice([-1.0, 1.0], 230), "uid": uid[:230]}
+    pq.write_table(pa.table(rewards), folder / "batch1.parquet")
     return folder
 
 

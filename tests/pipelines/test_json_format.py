@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -139,6 +140,19 @@ class Place:
         return ["ab-test", "decide", f"--reports={self.folder}/out", rows[4], "--no-ledger",
                 "--no-mlflow"]  # fmt: skip
 
+    def started(self) -> list[str]:
+        (self.folder / "actions.csv").write_text("name,x,y\nblue,1,0\nred,0,1\n")
+        return ["bandit", "start", f"--actions={self.folder}/actions.csv", "--horizon=3000",
+                "--dataset=visitors", f"--state={self.folder}/service"]  # fmt: skip
+
+    def served(self) -> list[str]:
+        assert run(*self.started()).exit_code == DONE
+        slots = pq.read_table(self.folder / "service" / "batch-1.slots.parquet")
+        rewards = slots.append_column("reward", [[1.0] * len(slots)])
+        pq.write_table(rewards, self.folder / "batch1.parquet")
+        return ["bandit", "advance", f"--state={self.folder}/service", "--no-ledger",
+                f"--rewards={self.folder}/batch1.parquet", "--no-mlflow"]  # fmt: skip
+
     def asked(self) -> list[str]:
         log = self.folder / "asked.jsonl"
         log.write_text('{"seq":0,"user":1,"randomizer":"rr","round":0,"epsilon":1,"output":1}\n')
@@ -167,6 +181,8 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
         f"--output={place.folder}/test.json",
     ],
     "ab-test decide": Place.from_devices,
+    "bandit advance": Place.served,
+    "bandit start": Place.started,
     "bandit plan": lambda place: [
         "bandit", "plan", "--actions=circle:3", "--horizon=1000", "--repeat=2", "--model=local",
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -16,7 +16,7 @@ from beam_ldp.protocols.bandits.designs import Design, g_optimal, uniform
 from beam_ldp.protocols.bandits.noise import Counts, RewardNoise
 from beam_ldp.protocols.bandits.schedules import Rounding, Schedule
 from beam_ldp.protocols.bandits.widths import Width, printed_width, safe_width, tight_width
-from beam_ldp.randomizers.checks import check_fraction, check_positive
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -124,6 +124,8 @@ class LinearBandit:
         core_set: whether few actions are played that tell of all (default), or all equally often.
         row_error: distance at most of every row from the true features of its action, where those
             are measured; see `ContextualActions`.
+        skipped: batches at the beginning of the schedule that are left out, which are so small that
+            they drop next to nothing.
 
     Source: specification of linear bandits, sections 2, 5, 6 and 7.
     """
@@ -141,6 +143,7 @@ class LinearBandit:
     width: Width = "tight"
     core_set: bool = True
     row_error: float = 0.0
+    skipped: int = 0
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, dtype=np.float64)
@@ -161,6 +164,7 @@ class LinearBandit:
         check_positive("max_local_epsilon", self.max_local_epsilon)
         check_fraction("delta", self.delta, "[)")
         check_fraction("row_error", self.row_error, "[)")
+        check_integer("skipped", self.skipped, 0)
         if self.model == "local" and self.epsilon > self.max_local_epsilon:
             raise ValueError(
                 f"epsilon must be at most max_local_epsilon ({self.max_local_epsilon:g}) where it "
@@ -183,15 +187,28 @@ class LinearBandit:
             asked: people asked before.
         """
         rows = self.actions[active]
-        if number > self.schedule.batches or len(active) == 1 or not rows.any():
+        place = number + self.skipped
+        if place > self.schedule.batches or len(active) == 1 or not rows.any():
             return None
         design = g_optimal(rows) if self.core_set else uniform(rows)
-        counts = design.counts(self.schedule.size(number))
+        counts = design.counts(self.schedule.size(place))
         if not self.schedule.fits(int(counts.sum()), asked):
             return None
         noise = self.noise(counts)
         width = self._width(number, design, counts, noise)
         return Batch(number, active, design, counts, noise, width)
+
+    def counted(self, batch: Batch, counts: Counts) -> Batch:
+        """The batch as it came: with the noise that was told and at least the people asked.
+
+        Raises:
+            ValueError: if an action has fewer people than were asked: their reports would hide each
+                other less than was promised.
+        """
+        if counts.shape != batch.counts.shape or (counts < batch.counts).any():
+            raise ValueError("counts must be at least those that the batch asks for")
+        width = self._width(batch.number, batch.design, counts, batch.noise)
+        return replace(batch, counts=counts, width=width)
 
     def noise(self, counts: Counts) -> RewardNoise:
         """What is added to rewards in a batch with so many people for each action."""
@@ -232,7 +249,7 @@ class LinearBandit:
         if self.model in ("none", "central"):
             kind = "none" if self.model == "none" else "central"
         return printed_width(
-            kind, self.schedule.size(number), int(counts.sum()), len(counts),
+            kind, self.schedule.size(number + self.skipped), int(counts.sum()), len(counts),
             self.actions.shape[1], noise.epsilon or math.inf, log_failure,
         )  # fmt: skip
 

@@ -87,7 +87,7 @@ class EncodeVectors(EncodeStage):
             raise ValueError(f"ranges must hold one range or {dimension}, got {len(ranges)}")
         if binary and ranges is not None:
             raise ValueError("ranges must be None with binary: numbers are 0 or 1")
-        self._doer = _EncodeNumbers(
+        self._doer = EncodeNumbers(
             names=ColumnNames.of(names, people),
             groups=groups_of(people),
             hide_bad=hide_bad,
@@ -104,7 +104,9 @@ class EncodeVectors(EncodeStage):
 
 
 @dataclass(eq=False, kw_only=True)
-class _EncodeNumbers(EncodeBlocks):
+class EncodeNumbers(EncodeBlocks):
+    """What `EncodeVectors` runs. Attributes: as its arguments."""
+
     dimension: int
     ranges: CoordinateRanges | None
     binary: bool

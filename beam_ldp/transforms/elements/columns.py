@@ -87,9 +87,10 @@ REASONS = (
     "wrong number of coordinates",
     "neither 0 nor 1",
     "group that is not listed",
+    "outside of [-1, 1]",
 )
 MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
-INFINITE, NOT_A_NUMBER, WRONG_LENGTH, NOT_BINARY, UNLISTED_GROUP = range(10, 15)
+INFINITE, NOT_A_NUMBER, WRONG_LENGTH, NOT_BINARY, UNLISTED_GROUP, TOO_LARGE = range(10, 16)
 MAX_VALUE_BYTES = 4096
 _INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
 

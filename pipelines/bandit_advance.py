@@ -1,0 +1,186 @@
+"""`beam-ldp bandit advance`: decide the open batch of a service.
+
+The same program as `python -m beam_ldp.pipelines.bandit_advance`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from beam_ldp.accounting.reports import with_crowd
+from beam_ldp.pipelines import programs, run
+from beam_ldp.pipelines.bandits.answer import BatchAnswer
+from beam_ldp.pipelines.bandits.choice import (
+    BatchPlanner,
+    BatchRecord,
+    RewardSettings,
+    checked_rewards,
+    open_service,
+    parts_at,
+)
+from beam_ldp.pipelines.bandits.earlier import batches_in
+from beam_ldp.pipelines.bandits.service import ServiceFolder
+from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
+from beam_ldp.pipelines.jobs import results
+from beam_ldp.pipelines.means.choice import local_price
+from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.question import Answer, Question
+from beam_ldp.pipelines.records.gates import NothingReleasedError, Price, price_as_json
+from beam_ldp.pipelines.usage.bandit_advance import USAGE
+from beam_ldp.pipelines.views.service import say_service
+from beam_ldp.protocols.bandits.terms import BatchTerms
+from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.rewards import RewardQuery
+
+
+class OpenBatch(BatchPlanner, Question[RewardSettings]):
+    """What is the reward of each play of the open batch, and which actions may still be best?"""
+
+    usage = USAGE
+
+    @classmethod
+    def check(cls, given: Arguments) -> RewardSettings:
+        return cls.of(given).settings
+
+    @classmethod
+    def of(cls, given: Arguments) -> OpenBatch:
+        service = open_service(given)
+        asked = open_batch(service)
+        return cls(checked_rewards(given, service, asked), service, asked)
+
+    @property
+    def record_type(self) -> type[BatchRecord]:
+        return BatchRecord
+
+    @property
+    def about(self) -> str:
+        return self.settings.question.reward
+
+    @cached_property
+    def run_id(self) -> str:
+        """One charge for one decision: a ledger grants it once, whoever asks again."""
+        return f"{self.settings.dataset[:100]}-{self.settings.noise.id}"
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        return self.settings.question.column
+
+    @property
+    def vector_size(self) -> int:
+        return 1
+
+    @cached_property
+    def query(self) -> RewardQuery:
+        return RewardQuery(self.about, None, self.about, batch=self.asked.digest)
+
+    def gate(self, found: results.WorkerResults) -> Release:
+        """All plays, each with its people. Raises NothingReleasedError where some are missing."""
+        plays = dict(zip(self.asked.plays, self.asked.counts))
+        released = [part for part in found.releases if part.group in plays]
+        counts = {notice.group: notice.num_reports for notice in found.withheld}
+        counts |= {part.group: part.num_reports for part in found.releases}
+        lacking = {
+            play: f"{play} has {counts.get(play, 0):,} of {count:,}"
+            for play, count in plays.items()
+            if counts.get(play, 0) < count
+        }
+        if lacking:
+            shown = ", ".join([*lacking.values()][:5]) + (", ..." if len(lacking) > 5 else "")
+            reasons = results.reasons_of(found.bad_rows)
+            most = f"; {reasons.total():,} rows could not be used, most often: " if reasons else ""
+            raise NothingReleasedError(
+                f"nothing was released: batch {self.asked.number} needs a reward of every slot, "
+                f"for its people hide each other; {shown}"
+                f"{most}{reasons.most_common(1)[0][0] if reasons else ''}"
+            )
+        withheld = [notice for notice in found.withheld if notice.group in plays]
+        parts = gate_parts(released, withheld, self.settings, self.about, found.bad_rows)
+        if not self.whole_crowd:
+            return parts
+        ran = None if parts.ran is None else with_crowd(parts.ran, parts.num_reports)
+        return replace(parts, ran=ran, smallest_batch=parts.num_reports)
+
+    def price(self, release: Release) -> Price:
+        if self.settings.trusts_the_shuffler or release.simulated:
+            return super().price(release)
+        return local_price(release.mechanism["local_epsilon"])
+
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
+        assert isinstance(release, Parts)
+        column = self.settings.people.group_by
+        told = part_facts(release, choice.mechanism, self.settings, self.price, column)
+        if self.whole_crowd:
+            told = parts_at(price_as_json(self.price(release)), told)
+        bandit, answer = self.service.terms.bandit, self._answer(release)
+        return {
+            **told,
+            "service": self.service.terms.digest,
+            "batch": self.asked.number,
+            "amplify_over": bandit.amplify_over if bandit.model == "shuffled" else None,
+            "best": answer.best,
+            "survivors": len(answer.decided.survivors),
+        }
+
+    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:
+        return self._answer(release)
+
+    def _answer(self, release: Release) -> BatchAnswer:
+        assert isinstance(release, Parts)
+        found = {
+            part.group: (part.num_reports, float(part.estimate.raw.value[0]) * part.num_reports)
+            for part in release.releases
+            if part.group is not None
+        }
+        heard = self.asked.heard(found)
+        return BatchAnswer(release, self.asked, self.service.progress.after(heard))
+
+
+def open_batch(service: ServiceFolder) -> BatchTerms:
+    """What is to be decided. Raises UsageError where all is."""
+    if service.asked is None:
+        raise UsageError(
+            f"--state {service.path}: no batch is open, everybody else has {service.best}"
+        )
+    return service.asked
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    return run.to_check(OpenBatch, given)
+
+
+def run_given(given: Arguments, console: Console) -> int:
+    """The program as it was told, by flags or a job file."""
+    service = open_service(given)
+    form = given["output"].get("format", "table")
+    told = batches_in(given)
+    if told and max(told) <= len(service.progress.heard):
+        say_service(service, form, f"batch {max(told)} was decided before: nothing has changed")
+        return DONE
+    service.private.mkdir(mode=0o700, exist_ok=True)
+    code = run.run_and_show(OpenBatch, given, console)
+    if code == DONE and not given.action("only_plan") and form != "json":
+        say_service(ServiceFolder.open(str(service.path)), form)
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program; the exit codes are in `--help`."""
+    return programs.run_flags(USAGE, run_given, argv)
+
+
+if __name__ == "__main__":
+    # The module that runs is called __main__; what workers unpickle must have its real name.
+    from beam_ldp.pipelines.bandit_advance import main as program
+
+    sys.exit(program())
