@@ -48,6 +48,10 @@ READ = {
     "line, and none of any kind below the dotted one; the distance to grey is what privacy costs, that to red what trusting nobody costs.",
     "interactivity.png": "`python -m benchmarks.interactivity`. Lower is better: read down at the epsilon that people are promised. "
     "The dashed and dotted lines turn up again, for the price of fresh people grows as e to the epsilon.",
+    "bandits.png": "`python -m benchmarks.bandits`. Lower is better. Left, a curve that bends away from the red ones has found the best "
+    "action; right, what a smaller epsilon costs: hardly anything where somebody is trusted, and its inverse where nobody is.",
+    "bandits_core_set.png": "The same with a thousand actions. Left of the crossing few actions are better, right of it all; blue is "
+    "flat, which is what they are for.",
     "few_random_bits.png": "`python -m benchmarks.few_random_bits`. Where a curve leaves the blue one, the bits no longer suffice; "
     "the green one of the left picture spends them on fewer people and stays close.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "

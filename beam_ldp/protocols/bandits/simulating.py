@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -130,7 +131,7 @@ def directions(rng: np.random.Generator, count: int, dimension: int) -> Floats:
 def simulate(
     bandit: LinearBandit,
     epsilons: Iterable[float],
-    variants: Iterable[str] = tuple(VARIANTS),
+    variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = tuple(VARIANTS),
     *,
     actions: Actions | None = None,
     repeat: int = 30,
@@ -142,11 +143,11 @@ def simulate(
         bandit: what the variants have in common.
         epsilons: central, or local of the local model; those that a report may not have are left
             out.
-        variants: names in `VARIANTS`.
+        variants: names in `VARIANTS`, or changes of the bandit by name, the model among them.
         actions: draws the actions of each run; the bandit's own by default. Theta is uniform on
             the unit sphere.
         repeat: runs of each, at least 2.
-        seed: of the instances and of each variant's noise.
+        seed: of the instances, and with its name of each variant's noise.
 
     >>> bandit = LinearBandit(actions=np.eye(2), horizon=100_000)
     >>> curves = simulate(bandit, [0.2, 2.0], ["none", "local"], repeat=4)
@@ -160,19 +161,25 @@ def simulate(
         rng = np.random.default_rng([seed, 0, number])
         rows = bandit.actions if actions is None else actions(rng)
         instances.append((rows, directions(rng, 1, rows.shape[1])[0]))
-    return [_curve(bandit, variant, asked, instances, seed) for variant in variants]
+    if not isinstance(variants, Mapping):
+        variants = {name: _named(name) for name in variants}
+    changed = {name: {"accountant": None, **changes} for name, changes in variants.items()}
+    return [_curve(bandit, name, changed[name], asked, instances, seed) for name in changed]
 
 
-def _curve(
-    bandit: LinearBandit, variant: str, asked: tuple[float, ...],
-    instances: list[tuple[Floats, Floats]], seed: int,
-) -> Curve:  # fmt: skip
-    """Of one variant, on all instances at all epsilons that it may have."""
+def _named(variant: str) -> Mapping[str, Any]:
     if variant not in VARIANTS:
         allowed = ", ".join(VARIANTS)
         raise ValueError(f"variants must be of {allowed}, got {variant!r}")
-    changes = VARIANTS[variant]
-    used = asked[:1] if variant == "none" else asked
+    return VARIANTS[variant]
+
+
+def _curve(
+    bandit: LinearBandit, name: str, changes: Mapping[str, Any], asked: tuple[float, ...],
+    instances: list[tuple[Floats, Floats]], seed: int,
+) -> Curve:  # fmt: skip
+    """Of one variant, on all instances at all epsilons that it may have."""
+    used = asked[:1] if changes["model"] == "none" else asked
     if changes["model"] == "local":
         used = tuple(e for e in used if e <= bandit.max_local_epsilon)
     first = max(1.0, bandit.horizon / 1e4)
@@ -180,9 +187,9 @@ def _curve(
     paths, bad = np.zeros((len(used), len(instances), len(people))), 0
     for place in np.ndindex(paths.shape[:2]):
         rows, theta = instances[place[1]]
-        one = replace(bandit, actions=rows, epsilon=used[place[0]], accountant=None, **changes)
-        noise = np.random.default_rng([seed, 1 + list(VARIANTS).index(variant), *place])
+        one = replace(bandit, actions=rows, epsilon=used[place[0]], **changes)
+        noise = np.random.default_rng([seed, 1, zlib.crc32(name.encode()), *place])
         run = run_in_law(one, theta, noise)
         paths[place] = regret_after(run, rows @ theta, people)
         bad += missed(one, theta, run)
-    return Curve(variant, used, people, paths, bad)
+    return Curve(name, used, people, paths, bad)
