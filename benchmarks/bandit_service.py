@@ -78,6 +78,7 @@ def released(asked: BatchTerms, rows: list[pa.RecordBatch]) -> Heard:
 @click.option("--epsilon", type=float, default=1.0, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 def main(horizon: int, actions: int, epsilon: float, seed: int) -> None:
+    """All batches of one run."""
     rng = np.random.default_rng(seed)
     rows, theta = directions(rng, actions, 2), directions(rng, 1, 2)[0]
     bandit = LinearBandit(actions=rows, horizon=horizon, epsilon=epsilon)

@@ -258,6 +258,12 @@ bandit.add_command(
         "Decide the open batch from its rewards; write the next, or the winner.",
     )
 )  # fmt: skip
+bandit.add_command(
+    on_beam(
+        "collect", "bandit_collect", "bandit_collect",
+        "The same from reports that devices have sent.",
+    )
+)  # fmt: skip
 
 
 # Actions ------------------------------------------------------------------------------------------

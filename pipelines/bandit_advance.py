@@ -76,6 +76,10 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
         return self.settings.question.column
 
     @property
+    def wanted(self) -> dict[str, str]:
+        return {**super().wanted, self.about: "--reward"}
+
+    @property
     def vector_size(self) -> int:
         return 1
 
@@ -159,19 +163,36 @@ def to_check(given: Arguments) -> Job:
     return run.to_check(OpenBatch, given)
 
 
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    service = open_service(given)
+def decide(
+    program: type[OpenBatch],
+    service: ServiceFolder,
+    batches: set[int],
+    given: Arguments,
+    console: Console,
+) -> int:
+    """Decide the open batch; rewards of batches that were decided before change nothing.
+
+    Args:
+        program: what reads them.
+        service: as it stands.
+        batches: numbers of those that the rewards are of, as far as that is known.
+        given: what was asked for.
+        console: where progress and warnings go.
+    """
     form = given["output"].get("format", "table")
-    told = batches_in(given)
-    if told and max(told) <= len(service.progress.heard):
-        say_service(service, form, f"batch {max(told)} was decided before: nothing has changed")
+    if batches and max(batches) <= len(service.progress.heard):
+        say_service(service, form, f"batch {max(batches)} was decided before: nothing has changed")
         return DONE
     service.private.mkdir(mode=0o700, exist_ok=True)
-    code = run.run_and_show(OpenBatch, given, console)
+    code = run.run_and_show(program, given, console)
     if code == DONE and not given.action("only_plan") and form != "json":
         say_service(ServiceFolder.open(str(service.path)), form)
     return code
+
+
+def run_given(given: Arguments, console: Console) -> int:
+    """The program as it was told, by flags or a job file."""
+    return decide(OpenBatch, open_service(given), batches_in(given), given, console)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,8 +20,8 @@ Parquet files and the first 64 KB of others, of at most 32 files: 10 GB take as 
 Every run does the same first; --dry-run shows it below the plan.
 
 PROGRAM is frequency, mean, user-mean, heavy-hitters, ab-test (that is, `ab-test run`), randomize,
-collect, ab-test-decide, bandit-advance or train. With --format json one object is printed, with a
-list `checks` of {program, check, status, said}; status is ok, warning or refused.
+collect, ab-test-decide, bandit-advance, bandit-collect or train. With --format json one object is
+printed, with a list `checks` of {program, check, status, said}; status is ok, warning or refused.
 
 examples:
   beam-ldp check job.yaml

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 PROGRAMS = (
     "frequency", "mean", "user_mean", "heavy_hitters", "ab_test", "randomize", "collect",
-    "ab_test_decide", "bandit_advance", "train",
+    "ab_test_decide", "bandit_advance", "bandit_collect", "train",
 )  # fmt: skip
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
 _KINDS = ("frequency", "mean", "user_mean", "heavy_hitters", "ab_test")
-_OF_NO_KIND = ("collect", "ab_test_decide", "bandit_advance")
+_OF_NO_KIND = ("collect", "ab_test_decide", "bandit_advance", "bandit_collect")
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
 
 

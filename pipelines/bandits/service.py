@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_ldp.pipelines.bandits.published import release_of
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.outputs import as_json, as_parquet, private_folder, write_private
 from beam_ldp.protocols.bandits.progress import Heard, Progress
@@ -109,6 +110,10 @@ class ServiceFolder:
         folder = self.private if secret else self.path
         return folder / f"batch-{asked.number}.slots.parquet"
 
+    def release_file(self, asked: BatchTerms) -> Path:
+        """What devices are told of a batch."""
+        return self.path / f"batch-{asked.number}.release.json"
+
     def complete(self) -> None:
         """Write what follows from the terms and the released batches, where it is missing. Raises
         UsageError."""
@@ -122,6 +127,7 @@ class ServiceFolder:
     def _publish(self, asked: BatchTerms) -> None:
         number = asked.number
         _write_once(self.path / f"batch-{number}.json", as_json(asked.to_json()))
+        _write_once(self.release_file(asked), as_json(release_of(asked).to_json()))
         if not (slots := self.slots_file(asked)).exists():
             content = as_parquet(slots_of(asked))
             if slots.parent == self.path:

@@ -19,9 +19,11 @@ from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
+from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.outcomes import outcome_digest
 from beam_ldp.transforms.questions import LevelsQuestion
+from beam_ldp.transforms.rewards import reward_digest
 
 
 class DeviceQuestion(ABC):
@@ -59,14 +61,17 @@ class DeviceQuestion(ABC):
         if isinstance(found, dict) and set(found) == {"column", "plan", "look"}:
             column, plan = _names([found["column"], found["plan"]])
             return DeviceOutcomeQuestion(column, plan, found["look"])
+        if isinstance(found, dict) and set(found) == {"column", "batch", "plays"}:
+            column, batch = _names([found["column"], found["batch"]])
+            return DeviceRewardQuestion(column, batch, _names(found["plays"]))
         if isinstance(found, dict) and set(found) == _OF_WORDS:
             return DeviceWordsQuestion.from_json(found)
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
             (column,) = _names([found["column"]])
             return DeviceNumberQuestion(column, _number_question(found))
         raise ValueError(
-            "questions must be the text of a JSON object about lists, a number, an experiment or "
-            "words"
+            "questions must be the text of a JSON object about lists, a number, an experiment, a "
+            "bandit's batch or words"
         )
 
 
@@ -186,6 +191,42 @@ class DeviceOutcomeQuestion(DeviceQuestion):
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         if not isinstance(randomizer, FrequencyOracle) or randomizer.domain_size != 2:
             raise ValueError("release terms contradict themselves: an outcome is a bit")
+
+
+@dataclass(frozen=True)
+class DeviceRewardQuestion(DeviceQuestion):
+    """What a person's reward was, in one batch of a bandit.
+
+    Attributes:
+        column: with the reward, from -1 to 1.
+        batch: its digest, in hexadecimal.
+        plays: that the batch asks about; a report says which of them it is of.
+    """
+
+    column: str
+    batch: str
+    plays: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.batch) != 64 or set(self.batch) - set("0123456789abcdef"):
+            raise ValueError("questions: batch must be 32 bytes in hexadecimal")
+        if not self.plays or len(set(self.plays)) < len(self.plays):
+            raise ValueError("questions: plays must be distinct names")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"column": self.column, "batch": self.batch, "plays": list(self.plays)}
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def values(self) -> bytes:
+        return reward_digest(self.batch)
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, ScalarMean) or randomizer.radius != 1.0:
+            raise ValueError("release terms contradict themselves: a reward lies in [-1, 1]")
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class ReleaseFile:
 
     def __post_init__(self) -> None:
         randomizer, identity = self.terms.randomizer, self.terms.identity
-        if isinstance(randomizer, MeanRandomizer):
+        if isinstance(randomizer, MeanRandomizer) and self.asked is None:
             if self.coordinates is None:
                 raise ValueError("release terms of a mean lack coordinates")
             if self.coordinates.values.hex() != identity.values:
@@ -105,10 +105,10 @@ class ReleaseFile:
                 raise ValueError("release terms contradict themselves: names of coordinates")
             if self.coordinates.ranges is not None:
                 self.coordinates.ranges.check_fits(randomizer)
-        elif not isinstance(randomizer, FrequencyOracle | Questions):
+        elif not isinstance(randomizer, FrequencyOracle | Questions | MeanRandomizer):
             raise ValueError("release terms are about neither frequencies nor a mean")
         elif self.coordinates is not None:
-            raise ValueError("release terms contradict themselves: a list has no coordinates")
+            raise ValueError("release terms contradict themselves: only a mean has coordinates")
         self._check_asked()
         if (self.group_by is None) != (self.groups_digest is None):
             raise ValueError("group_by and groups_digest belong together")

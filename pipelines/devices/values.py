@@ -14,9 +14,10 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceNumberQuestion,
     DeviceOutcomeQuestion,
     DeviceQuestion,
+    DeviceRewardQuestion,
 )
 from beam_ldp.pipelines.devices.recovery import with_recover_key
-from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
+from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
 from beam_ldp.pipelines.experiments.choice import OutcomeSettings, checked_outcomes
 from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import Arguments, UsageError
@@ -52,9 +53,7 @@ _OF_LISTS = ("domain", "bins", "quantiles", "between")
 def check(given: Arguments) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
     if given["release"].get("release"):
-        from beam_ldp.pipelines.devices.word_levels import WordValues
-
-        return WordValues(given)
+        return _as_published(given)
     if given["question"].get("experiment"):
         return OutcomeValues(given)
     if "look" in given["question"]:
@@ -62,7 +61,7 @@ def check(given: Arguments) -> DeviceValues:
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
     readers = Readers.of(given)
     given = _with_target(with_recover_key(given), readers)
-    _check_new(given["output"]["folder"])
+    check_new(given["output"]["folder"])
     reports = given["output"].get("reports_per_envelope", 1)
     numbers = [name for name in _OF_NUMBERS if name in given["question"]]
     if not numbers:
@@ -86,7 +85,21 @@ def check(given: Arguments) -> DeviceValues:
     return NumberValues(check_mean(given, USAGE), reports)
 
 
-def _check_new(folder: str) -> None:
+def _as_published(given: Arguments) -> DeviceValues:
+    """What answers a question that was published."""
+    path = given["release"]["release"]
+    release = load_release(path)
+    if isinstance(release.asked, DeviceRewardQuestion):
+        from beam_ldp.pipelines.bandits.devices import RewardValues
+
+        return RewardValues(given, release)
+    from beam_ldp.pipelines.devices.word_levels import WordValues
+
+    return WordValues(given, release)
+
+
+def check_new(folder: str) -> None:
+    """A UsageError where something is: people whose values are randomized twice pay twice."""
     if is_there(folder):
         raise UsageError(
             f"--output {folder} exists: reports go into a new folder, for people whose "
@@ -342,7 +355,7 @@ class OutcomeValues(DeviceValues):
                 flag = USAGE.flag_of(f"{home}.{name}")
                 raise UsageError(f"{flag} does not go with --experiment, whose plan says it")
         need(USAGE, given, "source.paths", "release.dataset", "output.folder")
-        _check_new(given["output"]["folder"])
+        check_new(given["output"]["folder"])
         asked = dict(given["question"])
         asked["design"] = asked.pop("experiment")
         told = Arguments({**given.settings, "question": asked}, given.beam_flags)

@@ -12,7 +12,12 @@ from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release, release_of_level
+from beam_ldp.pipelines.devices.release_file import (
+    RELEASE_FILE,
+    ReleaseFile,
+    load_release,
+    release_of_level,
+)
 from beam_ldp.pipelines.devices.values import DeviceValues, is_there
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
@@ -138,7 +143,7 @@ class WordValues(DeviceValues):
     settings: WordSettings
     unwritten = "nobody here is asked at this level"
 
-    def __init__(self, given: Arguments) -> None:
+    def __init__(self, given: Arguments, release: ReleaseFile) -> None:
         usage = randomize.USAGE
         need(usage, given, "source.paths", "people.id", "release.key_file", "output.folder")
         for home, taken in _TAKEN.items():
@@ -148,9 +153,8 @@ class WordValues(DeviceValues):
                     "with a search"
                 )
         path = given["release"]["release"]
-        release = load_release(path)
         if not isinstance(release.asked, DeviceWordsQuestion):
-            raise UsageError(f"--release {path}: not a question of a search for words")
+            raise UsageError(f"--release {path}: not a question that was published for devices")
         self.asked, self.release = release.asked, release
         self.settings = self._settings(given)
         self._check_names(path)

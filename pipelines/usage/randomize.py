@@ -87,7 +87,9 @@ class PublishedQuestion:
 
     release: str | None = setting(
         None,
-        "release.json of a search for words, as `beam-ldp heavy-hitters --publish` and `beam-ldp "
+        "release.json of a bandit's batch, as `beam-ldp bandit start` wrote it, whose plays are in "
+        "{people.group_by}; or of a search for words, as `beam-ldp heavy-hitters --publish` and "
+        "`beam-ldp "
         "collect` write it: the people here whose level it is answer (needs {people.id} and "
         "{release.key_file}); {output.folder} is this machine's folder of the whole search",
         flag="release", metavar="FILE",
@@ -174,6 +176,9 @@ EXAMPLES = """examples:
   outcomes of an experiment, as its plan asks for them
     beam-ldp randomize --input visits.csv --column bought --group-by variant --user-id uid \\
         --experiment test.json --dataset visits --output reports
+  rewards of people whom a bandit served, as its open batch asks for them
+    beam-ldp randomize --release service/batch-1.release.json --input visits.csv \\
+        --column reward --group-by play --user-id uid --output reports
   one level of a search for words, as it was published; another one goes into the same folder
     beam-ldp randomize --release level-1/release.json --input words.parquet --column word \\
         --user-id uid --memoize-key-file device.key --output answers

@@ -81,7 +81,9 @@ def listed_in(path: Path) -> list[str]:
     raise LookupError(path)
 
 
-WITH_PROGRAM_FLAGS = {("ab-test", "run"), ("ab-test", "decide"), ("bandit", "advance")}
+WITH_PROGRAM_FLAGS = {
+    ("ab-test", "run"), ("ab-test", "decide"), ("bandit", "advance"), ("bandit", "collect"),
+}  # fmt: skip
 
 
 def commands() -> dict[str, str]:

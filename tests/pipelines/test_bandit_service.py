@@ -33,7 +33,7 @@ pytestmark = pytest.mark.e2e
 
 FEATURES = {"blue": (1.0, 0.0), "red": (0.0, 1.0), "green": (-0.6, -0.6)}
 THETA = np.array([0.1, 0.9])
-PUBLIC = {"state.json", "batch-1.json", "batch-1.slots.parquet"}
+PUBLIC = {"state.json", "batch-1.json", "batch-1.slots.parquet", "batch-1.release.json"}
 
 
 def started(folder: Path, *more: str) -> Result:
@@ -120,7 +120,7 @@ def test_the_slots_are_those_that_were_asked(decided: Path) -> None:
 
 def test_the_service_holds_public_files_and_nothing_else(decided: Path) -> None:
     there = {path.name for path in (decided / "service").iterdir()}
-    assert there == PUBLIC | {"batch-1", "batch-2.json", "batch-2.slots.parquet"}
+    assert there == PUBLIC | {"batch-1"} | {name.replace("1", "2") for name in PUBLIC}
     for path in (decided / "service").rglob("*"):
         if path.suffix in (".json", ".csv", ".md"):
             assert "1-17" not in path.read_text()  # a person's id
@@ -224,7 +224,7 @@ def test_a_batch_out_of_budget_is_not_read(service: Path) -> None:
 def test_what_a_kill_left_undone_is_done_later(service: Path) -> None:
     """The release is there, and nothing after it: as after a kill in the instant behind it."""
     whole = snapshot(service)
-    for name in ("batch-2.json", "batch-2.slots.parquet"):
+    for name in ("batch-2.json", "batch-2.slots.parquet", "batch-2.release.json"):
         (service / "service" / name).unlink()
     (service / "service/state.json").write_text(
         json.dumps({**state(service), "decided": [], "asked": 0, "open": None})

@@ -153,6 +153,15 @@ class Place:
         return ["bandit", "advance", f"--state={self.folder}/service", "--no-ledger",
                 f"--rewards={self.folder}/batch1.parquet", "--no-mlflow"]  # fmt: skip
 
+    def sent(self) -> list[str]:
+        state, rewards = self.served()[2], self.folder / "batch1.parquet"
+        release = self.folder / "service" / "batch-1.release.json"
+        done = run("randomize", f"--release={release}", f"--input={rewards}",
+                   f"--output={self.folder}/out")  # fmt: skip
+        assert done.exit_code == DONE, done.output
+        return ["bandit", "collect", state, f"--reports={self.folder}/out", "--no-ledger",
+                "--no-mlflow"]  # fmt: skip
+
     def asked(self) -> list[str]:
         log = self.folder / "asked.jsonl"
         log.write_text('{"seq":0,"user":1,"randomizer":"rr","round":0,"epsilon":1,"output":1}\n')
@@ -182,6 +191,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
     ],
     "ab-test decide": Place.from_devices,
     "bandit advance": Place.served,
+    "bandit collect": Place.sent,
     "bandit start": Place.started,
     "bandit plan": lambda place: [
         "bandit", "plan", "--actions=circle:3", "--horizon=1000", "--repeat=2", "--model=local",

@@ -88,6 +88,10 @@ class ServiceTerms:
         """Of all terms, 32 bytes in hexadecimal."""
         return _digest(self.to_json())
 
+    def release_id(self, batch: int) -> str:
+        """The name of what a batch releases."""
+        return f"bandit-{self.digest[:16]}-batch-{batch}"
+
     def asks(self, progress: Progress) -> BatchTerms | None:
         """What is asked after what was heard; None where nothing is."""
         batch = progress.open
@@ -146,7 +150,7 @@ class BatchTerms:
     @property
     def release_id(self) -> str:
         """Whoever decides this batch again, decides the same release."""
-        return f"bandit-{self.terms.digest[:16]}-batch-{self.number}"
+        return self.terms.release_id(self.number)
 
     def to_json(self) -> dict[str, Any]:
         """What whoever serves people has to know."""
