@@ -85,5 +85,5 @@ class _Rewards(OpenBatch):
         return []
 
     @property
-    def query(self) -> RewardQuery:  # type: ignore[override]
+    def query(self) -> RewardQuery:
         return RewardQuery(self.about, None, self.about, batch=self.batch)
