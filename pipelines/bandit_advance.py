@@ -27,6 +27,7 @@ from beam_ldp.pipelines.bandits.choice import (
 )
 from beam_ldp.pipelines.bandits.earlier import batches_in
 from beam_ldp.pipelines.bandits.service import ServiceFolder
+from beam_ldp.pipelines.bandits.view import say_service
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
@@ -37,7 +38,6 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price, price_as_json
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
-from beam_ldp.pipelines.views.service import say_service
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.rewards import RewardQuery

@@ -95,7 +95,7 @@ def start(
     exit codes: 0 done; 2 a flag or the file does not fit
     """
     from beam_ldp.pipelines.bandits.service import ServiceFolder
-    from beam_ldp.pipelines.views.service import say_service
+    from beam_ldp.pipelines.bandits.view import say_service
     from beam_ldp.protocols.bandits.elimination import LinearBandit
     from beam_ldp.protocols.bandits.terms import ServiceTerms
 
