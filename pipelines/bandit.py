@@ -90,8 +90,8 @@ def plan(
     \b
     exit codes: 0 done; 2 a flag or the file does not fit
     """
+    from beam_ldp.pipelines.bandits.policies import policies_json, show_policies
     from beam_ldp.pipelines.views.bandits import Forecast, plan_json, show_plan
-    from beam_ldp.pipelines.views.policies import policies_json, show_policies
     from beam_ldp.protocols.bandits.elimination import LinearBandit
 
     try:
@@ -142,8 +142,8 @@ def simulate(
     \b
     exit codes: 0 done; 2 a flag or the file does not fit
     """
+    from beam_ldp.pipelines.bandits.policies import policies_json, show_policies
     from beam_ldp.pipelines.views.bandits import curves_json, plot, show_curves
-    from beam_ldp.pipelines.views.policies import policies_json, show_policies
     from beam_ldp.protocols.bandits.elimination import LinearBandit
     from beam_ldp.protocols.bandits.simulating import simulate as simulated
 

@@ -90,7 +90,7 @@ def _as_published(given: Arguments) -> DeviceValues:
     path = given["release"]["release"]
     release = load_release(path)
     if isinstance(release.asked, DeviceRewardQuestion):
-        from beam_ldp.pipelines.bandits.devices import RewardValues
+        from beam_ldp.pipelines.devices.rewards import RewardValues
 
         return RewardValues(given, release)
     from beam_ldp.pipelines.devices.word_levels import WordValues
