@@ -49,7 +49,7 @@ EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 _WHOLE = {"model": "shuffled", "amplify_over": "batch"}
 _LAPLACE = {**_WHOLE, "report": "laplace"}
 FIGURE: dict[str, dict[str, Any]] = {
-    **{name: dict(changes) for name, changes in VARIANTS.items()},
+    **{name: dict(changes) for name, changes in VARIANTS.items() if "core_set" not in changes},
     "shuffled-batch, clones": {**_WHOLE, "accountant": "clones"},
     "shuffled-batch-laplace": _LAPLACE,
     "shuffled-batch-laplace, closed form": {**_LAPLACE, "accountant": "closed-form"},

@@ -114,7 +114,9 @@ def plan(
 @click.option("--epsilon", "epsilons", default="0.1,0.2,0.5,1,2,5", show_default=True,
               help="epsilons between commas: central, of the local models local")  # fmt: skip
 @click.option("--models", default="all", show_default=True,
-              help=f"some of {', '.join(MODELS)}, between commas")  # fmt: skip
+              help=f"some of {', '.join(MODELS)}, between commas; central-all-actions besides, "
+              "which asks about all actions equally and takes minutes where there are a "
+              "thousand")  # fmt: skip
 @click.option("--repeat", type=click.IntRange(2), default=30, show_default=True,
               help="runs of each model at each epsilon")  # fmt: skip
 @click.option("--output", metavar="DIR", help="new folder for regret.json and regret.png")

@@ -28,7 +28,8 @@ SCHEMA_VERSION = 1
 _HEIGHT = 5.0  # inches
 _COMPARED = ("none", "central", "shuffled", "local")
 _STYLES = {
-    "none": (GREY, "-"), "central": ("#2a7f62", "-"), "shuffled": (ESTIMATE, "-"),
+    "none": (GREY, "-"), "central": ("#2a7f62", "-"), "central-all-actions": ("#2a7f62", "--"),
+    "shuffled": (ESTIMATE, "-"),
     "shuffled-batch": (ESTIMATE, ":"), "shuffled-laplace": (ESTIMATE, "--"),
     "local": (TRUTH, "-"), "local-laplace": (TRUTH, "--"),
 }  # fmt: skip

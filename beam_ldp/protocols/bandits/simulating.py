@@ -23,6 +23,7 @@ _PLACES = 41  # numbers of people, ten a decade
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "none": {"model": "none"},
     "central": {"model": "central"},
+    "central-all-actions": {"model": "central", "core_set": False},
     "shuffled": {"model": "shuffled"},
     "shuffled-batch": {"model": "shuffled", "amplify_over": "batch"},
     "shuffled-laplace": {"model": "shuffled", "report": "laplace"},
