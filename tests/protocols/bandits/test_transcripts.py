@@ -1,0 +1,165 @@
+"""Privacy of whole runs, exactly: every transcript of two batches, with one person replaced.
+
+The bandits are real ones, as small as they get: 21 people, of whom 4 are asked first and 11 or 12
+then, about actions that depend on what was released of the first. Widths are made small, so that
+actions are dropped; no price depends on them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_ldp.protocols.bandits.central import CentralSums
+from beam_ldp.protocols.bandits.elimination import Batch, LinearBandit
+from beam_ldp.protocols.bandits.prices import price_of_all, price_once
+from beam_ldp.protocols.bandits.progress import Heard, Progress
+from tests.protocols.bandits.transcripts import (
+    Enumerated,
+    Law,
+    View,
+    divergence,
+    largest_ratio,
+    reports,
+    secret_sums,
+    sums,
+)
+
+pytestmark = pytest.mark.exact
+
+ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+EPSILON, DELTA = 1.0, 0.02
+FUNCTIONS = [np.array(f) for f in itertools.product((-1, 1), repeat=3)]  # of actions to rewards
+MIXED = np.random.default_rng(0).choice([-1, 1], size=(12, 3))
+OTHERS = [np.tile(f, (12, 1)) for f in ((-1, -1, -1), (1, 1, 1), (-1, 1, 1))] + [MIXED]
+FIRST, SECOND, BOTH = (1,), (2,), (1, 2)
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("beam_ldp.protocols.bandits.elimination.tight_width", lambda *_: 0.3)
+
+
+def tiny(**terms: Any) -> LinearBandit:
+    return LinearBandit(actions=ACTIONS, horizon=21, epsilon=EPSILON, delta=DELTA, **terms)
+
+
+def neighbours(run: Enumerated, others: np.ndarray, batches: tuple[int, ...]) -> list[Law]:
+    """Laws of the transcript for all outcome functions of one person, who is in these batches."""
+    found = []
+    for mine in FUNCTIONS:
+        crowds = {number: others.copy() for number in BOTH}
+        for number in batches:
+            crowds[number][0] = mine
+        found.append(run.law(crowds))
+    return found
+
+
+def worst(bandit: LinearBandit, view: View, batches: tuple[int, ...], epsilon: float) -> float:
+    """Largest hockey-stick divergence of all neighbours."""
+    run, most = Enumerated(bandit, view), 0.0
+    for others in OTHERS:
+        for pair in itertools.permutations(neighbours(run, others, batches), 2):
+            most = max(most, divergence(*pair, epsilon))
+    return most
+
+
+def second_batches(bandit: LinearBandit, view: View) -> list[Batch]:
+    """All that may be asked after the first batch."""
+    run = Enumerated(bandit, view)
+    run.law({1: MIXED, 2: MIXED})
+    return [b for b in run.opened.values() if b is not None and b.number == 2]
+
+
+def test_the_second_batch_depends_on_the_first():
+    found = second_batches(tiny(), sums)
+    plays = {tuple(batch.played.tolist()) for batch in found}
+    assert plays == {(0, 1), (1, 2), (0,)}
+    assert {batch.people for batch in found} == {12}
+    assert len({batch.noise.epsilon for batch in found}) == 2  # of crowds of 6 and 12
+    for view in (sums, secret_sums, reports):
+        law = Enumerated(tiny(), view).law({1: MIXED, 2: MIXED})
+        assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("batches", [FIRST, SECOND])
+@pytest.mark.parametrize(
+    ("over", "view"), [("action", sums), ("batch", secret_sums)], ids=["action", "secret"]
+)
+def test_a_shuffled_run_costs_what_it_says_whichever_batch_one_is_in(over, view, batches):
+    bandit = tiny(amplify_over=over)
+    told = worst(bandit, view, batches, EPSILON)
+    assert 0.3 * DELTA < told <= DELTA
+    # The price of batches as they are asked is no less than what is told at it.
+    asked = [Progress(bandit).open, *second_batches(bandit, view)]
+    price = price_once(bandit, asked, DELTA)
+    assert price <= EPSILON
+    assert worst(bandit, view, batches, price) <= DELTA * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("batches", [FIRST, SECOND])
+def test_the_price_of_a_secret_assignment_fails_where_it_is_seen(batches):
+    """Spec fault F17: sums by action, of people whose actions are known, hide fewer."""
+    told = worst(tiny(amplify_over="batch"), sums, batches, EPSILON)
+    assert told > 1.3 * DELTA
+
+
+@pytest.mark.parametrize("batches", [FIRST, SECOND])
+def test_reports_of_the_local_model_tell_epsilon_and_no_more(batches):
+    bandit = tiny(model="local")
+    run = Enumerated(bandit, reports)
+    ratios = [
+        largest_ratio(*pair)
+        for others in OTHERS
+        for pair in itertools.permutations(neighbours(run, others, batches), 2)
+    ]
+    assert max(ratios) == pytest.approx(EPSILON, rel=1e-8)
+    assert max(ratios) <= EPSILON * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("terms", "view"),
+    [({}, sums), ({"amplify_over": "batch"}, secret_sums), ({"model": "local"}, reports)],
+    ids=["action", "secret", "local"],
+)
+def test_whoever_is_in_both_batches_pays_for_both(terms, view):
+    bandit = tiny(**terms)
+    first = Progress(bandit).open
+    assert first is not None
+    dearest = max(price_of_all(bandit, [first, b], DELTA) for b in second_batches(bandit, view))
+    assert worst(bandit, view, BOTH, dearest) <= DELTA
+    assert worst(bandit, view, BOTH, EPSILON) > 2 * DELTA  # the maximum is not enough
+
+
+# A trusted server: integers with exact noise ------------------------------------------------------
+
+
+def log_ratio(rate: float, before: int, after: int, released: np.ndarray) -> np.ndarray:
+    """Of discrete Laplace noise around two sums, whose normalization is the same."""
+    return rate * (np.abs(released - after) - np.abs(released - before))
+
+
+@pytest.mark.parametrize("batches", [FIRST, SECOND, BOTH])
+def test_a_central_run_tells_epsilon_a_batch(batches):
+    """On a grid of one cell a reward: decisions are those of the released sums themselves."""
+    bandit, grid = tiny(model="central"), np.arange(-14, 15)
+    rate = float(CentralSums(EPSILON, cells=1).rate)
+    start, most, asked = Progress(bandit), 0.0, set()
+    assert start.open is not None and start.open.counts.tolist() == [2, 2]
+    # One person's reward of the first action played goes from -1 to 1, everybody else's are 1.
+    moved = log_ratio(rate, 0, 2, grid) if 1 in batches else np.zeros(len(grid))
+    for (place, first), second in itertools.product(enumerate(grid.tolist()), (-2, 0, 2)):
+        batch = start.after(Heard((2, 2), (float(first), float(second)))).open
+        later = 0.0
+        if batch is not None:
+            total = int(batch.counts[0])
+            asked.add(tuple(batch.played.tolist()))
+            change = log_ratio(rate, total - 2, total, grid) if 2 in batches else np.zeros(1)
+            later = float(np.abs(change).max())
+        most = max(most, abs(float(moved[place])) + later)
+    assert len(asked) > 2
+    assert most == pytest.approx(len(batches) * EPSILON, rel=1e-12)
