@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_ldp.randomizers.checks import check_integer, check_positive
+from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.discrete_laplace import discrete_laplace
 from beam_ldp.randomizers.randomness import FreshWords
 
@@ -37,6 +42,8 @@ class CentralSums:
     Attributes:
         epsilon: of a release; exactly that of the float that is given.
         cells: of a reward of size 1.
+        local_epsilon: infinite: the server is told rewards as they are.
+        exactness, messages_per_user, bits_per_report: as of a `LocalRandomizer`.
 
     Source: specification of linear bandits, section 5.
 
@@ -49,6 +56,11 @@ class CentralSums:
 
     epsilon: float
     cells: int = 1 << 20
+
+    local_epsilon: ClassVar[float] = math.inf
+    exactness: ClassVar[str] = "exact"
+    messages_per_user: ClassVar[int] = 1
+    bits_per_report: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon)
@@ -100,3 +112,55 @@ class CentralSums:
         sums = np.zeros(num_actions, dtype=np.int64)
         np.add.at(sums, places, self.integers(rewards))
         return self.release(sums)
+
+    # What a release is, and how far it is off -----------------------------------------------------
+
+    @property
+    def event(self) -> Any:
+        """What a release costs, as a `dp_accounting.DpEvent`: epsilon at delta 0, exactly.
+
+        Its sensitivity is the size of one reward, in cells: replacing one moves a sum by twice as
+        much.
+        """
+        from dp_accounting import dp_event  # takes a second to load
+
+        return dp_event.DiscreteLaplaceDpEvent(float(self.rate), self.cells)
+
+    def to_config(self) -> dict[str, Any]:
+        """Parameters as JSON-able values, for records and ledgers."""
+        told = {"mechanism": type(self).__name__, "version": 1}
+        return {**told, "epsilon": self.epsilon, "cells": self.cells}
+
+    def config_digest(self) -> bytes:
+        """16 bytes that identify the mechanism and its parameters."""
+        canonical = json.dumps(self.to_config(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).digest()[:16]
+
+    def standard_error(self, count: int) -> float:
+        """Of the mean of `count` people's rewards, at most: of noise, and of which people came."""
+        noise = 1 / (2 * math.sinh(float(self.rate) / 2) ** 2) / self.cells**2
+        return math.sqrt(count + noise) / count
+
+    def half_width(self, count: int, level: float) -> float:
+        """Of an interval around the mean of `count` people's rewards that covers the mean of all.
+
+        Rewards are counted as normal, of variance 1, the most there is; noise by its own law, whose
+        tails are longer: 1.96 standard errors would cover 94 % where noise is all there is.
+        """
+        check_fraction("level", level)
+        deviation, scale = math.sqrt(count), 2 / self.epsilon
+        miss = 1 - level
+        most = deviation * -special.ndtri(miss / 4) + scale * math.log(2 / miss)
+
+        def excess(distance: float) -> float:
+            return 2 * _tail(distance, deviation, scale) - miss
+
+        return special.brentq(excess, 0.0, most) / count
+
+
+def _tail(distance: float, deviation: float, scale: float) -> float:
+    """How likely a normal and a Laplace variable sum to more than a distance >= 0."""
+    near, ratio = distance / deviation, deviation / scale
+    falling = ratio**2 / 2 - distance / scale + float(special.log_ndtr(near - ratio))
+    rising = ratio**2 / 2 + distance / scale + float(special.log_ndtr(-near - ratio))
+    return float(special.ndtr(-near)) + (math.exp(falling) - math.exp(rising)) / 2

@@ -6,7 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.composition.central import largest_loss
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.events import local_epsilon_of
 from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.elimination import LinearBandit
 from beam_ldp.protocols.bandits.noise import RewardNoise
@@ -115,3 +120,46 @@ def test_refusals():
         CentralSums(-1.0)
     with pytest.raises(ValueError, match="cells must be an integer"):
         CentralSums(1.0, cells=0)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.7])
+def test_a_release_is_priced_at_epsilon_exactly(epsilon):
+    event = CentralSums(epsilon).event
+    assert largest_loss(event) == float(event_epsilon(event, 0.0)) == epsilon
+    assert event_from_json(event_to_json(event)) == event
+    assert local_epsilon_of(event) == CentralSums(epsilon).local_epsilon == math.inf
+
+
+def test_mechanisms_go_by_all_of_their_parameters():
+    digests = {CentralSums(e, c).config_digest() for e in (1.0, 2.0) for c in (1, 8)}
+    assert len(digests) == 4 and CentralSums(1.0, 8).config_digest() in digests
+    assert CentralSums(1.0, 8).to_config() == {
+        "mechanism": "CentralSums", "version": 1, "epsilon": 1.0, "cells": 8,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("epsilon", "cells"), [(1.0, 1), (0.3, 5), (4.0, 64)])
+def test_standard_errors_count_the_noise_by_its_law_and_the_most_that_rewards_vary(epsilon, cells):
+    sums, count = CentralSums(epsilon, cells), 7
+    rate = float(sums.rate)
+    noise = np.arange(-math.ceil(60 / rate), math.ceil(60 / rate) + 1)
+    law = np.exp(-rate * np.abs(noise))
+    variance = law @ (noise / cells) ** 2 / law.sum()
+    assert sums.standard_error(count) ** 2 == pytest.approx((count + variance) / count**2, 1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 100, 5000])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
+def test_intervals_have_their_level_by_the_convolution_of_both_laws(count, epsilon, level):
+    half, law = count * CentralSums(epsilon).half_width(count, level), stats.laplace(0, 2 / epsilon)
+    deviation = math.sqrt(count)
+    points = np.linspace(-40 * deviation, 40 * deviation, 400_001)
+    beyond = law.sf(half - points) + law.cdf(-half - points)
+    miss = np.trapezoid(stats.norm(0, deviation).pdf(points) * beyond, points)
+    assert miss == pytest.approx(1 - level, rel=1e-6)
+
+
+def test_a_normal_interval_would_cover_less_than_it_says():
+    sums = CentralSums(0.01)  # of ten people hardly anything but noise
+    assert sums.half_width(10, 0.95) > 1.07 * 1.96 * sums.standard_error(10)
