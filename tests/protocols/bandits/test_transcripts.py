@@ -108,6 +108,18 @@ def test_the_price_of_a_secret_assignment_fails_where_it_is_seen(batches):
     assert told > 1.3 * DELTA
 
 
+def test_the_worst_outcomes_are_the_same_for_all_actions():
+    """The text's proof takes a person's reward for one number; what she returns depends on the
+    action that she happens to get. It costs no more, which the proof had to show."""
+    run, most = Enumerated(tiny(amplify_over="batch"), secret_sums), {True: 0.0, False: 0.0}
+    for others in OTHERS:
+        laws = neighbours(run, others, SECOND)
+        for (f, first), (g, second) in itertools.permutations(zip(FUNCTIONS, laws), 2):
+            constant = len(set(f)) == len(set(g)) == 1
+            most[constant] = max(most[constant], divergence(first, second, EPSILON))
+    assert 0 < most[False] <= most[True] * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("batches", [FIRST, SECOND])
 def test_reports_of_the_local_model_tell_epsilon_and_no_more(batches):
     bandit = tiny(model="local")
