@@ -11,12 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.transforms.window import GlobalWindow
 from click.testing import CliRunner
 
 from beam_ldp.pipelines.cli import group
 from beam_ldp.protocols.bandits.elimination import LinearBandit
 from beam_ldp.protocols.bandits.logs import PLAY, audit_run, batch_records, randomizer_name
+from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.progress import Heard, Progress
+from beam_ldp.transforms.device.asked import AskedRecords
+from beam_ldp.transforms.device.keyed import RecordLog
+from beam_ldp.transforms.elements.blocks import ValueBlock
 
 pytestmark = pytest.mark.exact
 
@@ -177,15 +182,25 @@ def test_a_retry_counts_once_and_noise_drawn_anew_is_a_fault(run):
     assert {"over budget", "re-randomized on retry"} == names(found)
 
 
-def test_logs_of_workers_are_read_by_the_names_of_their_runs(run):
-    """Their rounds are all 0, and they name no play (`beam_ldp.transforms.device.asked`)."""
+def test_logs_of_workers_are_read_by_the_names_of_their_runs(run, tmp_path):
+    """What `bandit advance --interaction-log` leaves: all rounds are 0, and no play is named."""
     progress, log = run
-    runs = [f"bandit-batch-{one.batch.number}" for one in progress.decided]
-    told = [runs[number - 1] for number in log["round"].to_pylist()]
-    theirs = log.drop_columns([PLAY, "round"]).append_column("run", pa.array(told))
-    theirs = theirs.append_column("round", pa.array(np.zeros(log.num_rows, dtype=np.int64)))
-    assert audit_run(progress, theirs, runs=runs) == ()
-    assert names(audit_run(progress, theirs, runs=runs[:-1])) == {"not in the run", "missing batch"}
+    key = tmp_path / "key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    runs = [f"visitors/banner-batch-{one.batch.number}" for one in progress.decided]
+    for one, name in zip(progress.decided, runs, strict=True):
+        epsilon = one.batch.noise.epsilon
+        place = RecordLog(str(tmp_path / "log"), str(key), "visitors", name)
+        asked = AskedRecords(place, bit_randomizer(epsilon))
+        people = np.asarray(log.filter(pc.equal(log["round"], one.batch.number))["user"])
+        drawn = bit_randomizer(epsilon).randomize(np.ones((len(people), 1)))
+        asked.add(ValueBlock(np.ones((len(people), 1)), people), drawn, GlobalWindow())
+        asked.write()
+    told = pq.read_table(tmp_path / "log")
+    assert audit_run(progress, told, runs=runs) == ()
+    assert names(audit_run(progress, told, runs=runs[:-1])) == {"not in the run", "missing batch"}
+    assert "another randomizer" in names(audit_run(progress, told, runs=runs[::-1]))
 
 
 def test_refusals():
