@@ -30,6 +30,7 @@ from beam_ldp.ledger.recomputing import (
 from beam_ldp.ledger.rows import RESERVE, Anchor, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
+from beam_ldp.verifier.verify import REFUTED, verify
 
 Outcome = Literal["passed", "failed", "no evidence"]
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
@@ -158,6 +159,7 @@ def audit(
         _check("no memoized release was charged as two", charged_twice(state)),
         _raised(replay, public_key),
         _printed(state, prices),
+        _certified(state, sample),
         _tracked(state, tracked),
         _people(state, people),
     ]
@@ -361,6 +363,26 @@ def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
     if not seen:
         return Check(name, "no evidence", ("no run says what it printed",))
     return _check(name, findings)
+
+
+def _certified(state: LedgerState, sample: int | None) -> Check:
+    """What a program that knows nothing of ours says of each release, from its certificate."""
+    name = "an independent program confirms each certificate of a release"
+    settled = [c for c in _charges(state) if c.settled is not None and c.about.get("certificate")]
+    if not settled:
+        return Check(name, "no evidence", ("no run left a certificate",))
+    chosen = settled if sample is None else settled[:: -(-len(settled) // sample)]
+    told, refuted = [], False
+    for charge in chosen:
+        code, text = verify({
+            **{key: charge.about.get(key) for key in ("epsilon", "delta", "certificate")},
+            "event": charge.settled, "identity_digest": charge.identity.digest.hex(),
+        })  # fmt: skip
+        refuted |= code == REFUTED
+        told.append(f"run {charge.run_id!r}: {text}")
+    if len(chosen) < len(settled):
+        told.append(f"{len(chosen):,} of {len(settled):,} certificates were read")
+    return Check(name, "failed" if refuted else "passed", tuple(told))
 
 
 def _tracked(

@@ -252,7 +252,8 @@ def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool
 
 
 # Beside its event.
-_TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
+_TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output",
+         "certificate")  # fmt: skip
 
 
 def settle(
@@ -275,6 +276,7 @@ def settle(
     about = {name: record[name] for name in _TOLD if record.get(name) is not None}
     if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
         about["epsilon"] = record["charged_epsilon"]
+        about.pop("certificate", None)
     if record.get("memoized"):
         about["publications"] = [publication_of(record, publications)]
     ledger.settle(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
+
+from beam_ldp.accounting.certificates import certificate_for
 
 SCHEMA_VERSION = 1
 
@@ -113,6 +116,11 @@ class PrivacyRecord:
         if self.simulated and (self.epsilon is not None or self.local_epsilon is not None):
             raise ValueError("local_epsilon and epsilon must be None in a simulated release")
 
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        """What confirms `epsilon` without our accountant, or why nothing does."""
+        return certificate_for(vars(self))
+
     def to_json(self) -> dict[str, Any]:
         """JSON-able, with a schema version; infinities become null and a word in `method`."""
         found: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
@@ -123,6 +131,7 @@ class PrivacyRecord:
             found[item.name] = list(value) if isinstance(value, tuple) else value
         found["neighbours"] = "replace-one"
         found["participation_protected"] = False
+        found["certificate"] = self.certificate
         found["interval_level"] = 0.95
         found["intervals"] = "pointwise"
         return found

@@ -312,7 +312,19 @@ def _in_short(record: PrivacyRecord) -> str:
     }.get(record.proof_status, f"Status of the bound: {record.proof_status}.")
     text = f"Method: {record.method}. {how} {' '.join(below)}".rstrip()
     weak = f"\n\n{words.weak}" if words.weak else ""
-    return "## In short\n\n" + "\n".join(rows) + weak + f"\n\n{text}"
+    return "## In short\n\n" + "\n".join(rows) + weak + f"\n\n{text}\n\n{checkable(record)}"
+
+
+def checkable(record: PrivacyRecord) -> str:
+    """Whether somebody else's program can confirm the cost against readers of the output."""
+    certificate = record.certificate
+    if certificate["kind"] == "none":
+        return f"**Not independently checkable**: {certificate['why']}."
+    return (
+        "Independently checkable: `privacy.json` has a certificate, from which "
+        "`python -m beam_ldp.verifier.verify privacy.json` confirms epsilon at this delta without "
+        "the accountant that computed it."
+    )
 
 
 def _who(record: PrivacyRecord) -> str:

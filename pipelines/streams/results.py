@@ -37,6 +37,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_ldp.accounting.certificates import certificate_for
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import estimate_table
@@ -117,7 +118,7 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
         bound, event = price.bound, price.ran
     start, end = release.window or (0, 0)
     identity = pricing.identity and part_of(pricing.identity, release)
-    return {
+    told = {
         "schema_version": SCHEMA_VERSION,
         "identity": None if identity is None else identity.to_json(),
         "identity_digest": None if identity is None else identity.digest.hex(),
@@ -138,6 +139,7 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
         "postprocess": pricing.postprocess,
         "event": None if event is None else event_to_json(event),
     }
+    return {**told, "certificate": certificate_for(told)}
 
 
 class WriteWithheldReleases(beam.DoFn):

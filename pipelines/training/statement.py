@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
-from beam_ldp.pipelines.records.statement import _code, _mechanism, trusted_alone
+from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 
@@ -66,7 +66,7 @@ def _in_short(record: TrainRecord) -> str:
             f" By the theorem of the thesis the same training costs "
             f"{number(record.epsilon_thesis)}: a larger bound of the same quantity."
         )
-    return "## In short\n\n" + "\n".join(rows) + "\n\n" + text
+    return "## In short\n\n" + "\n".join(rows) + f"\n\n{text}\n\n{checkable(record)}"
 
 
 def _local_rows(record: TrainRecord) -> list[str]:

@@ -1,0 +1,1 @@
+"""One program that confirms privacy statements without our accountant: `verify.py`."""
