@@ -27,6 +27,7 @@ from beam_ldp.pipelines.bandits.choice import (
 )
 from beam_ldp.pipelines.bandits.earlier import batches_in
 from beam_ldp.pipelines.bandits.service import ServiceFolder
+from beam_ldp.pipelines.bandits.trusted import central_price
 from beam_ldp.pipelines.bandits.view import say_service
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments, UsageError
@@ -38,9 +39,13 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price, price_as_json
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
+from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.reward_sums import PrivateSums
 from beam_ldp.transforms.rewards import RewardQuery
+
+_MODELS = {"shuffled": "shuffle", "local": "local", "central": "central"}
 
 
 class OpenBatch(BatchPlanner, Question[RewardSettings]):
@@ -114,7 +119,21 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
         ran = None if parts.ran is None else with_crowd(parts.ran, parts.num_reports)
         return replace(parts, ran=ran, smallest_batch=parts.num_reports)
 
+    def composite(self, choice: Choice[Any]) -> Any:
+        if not self.service.terms.trusts_the_server:
+            return super().composite(choice)
+        return PrivateSums(
+            choice.mechanism,
+            self.query,
+            self.asked.counts,
+            people=self.settings.people,
+            noise=self.how["noise"],
+            privacy_unit=self.settings.charge.privacy_unit,
+        )
+
     def price(self, release: Release) -> Price:
+        if self.service.terms.trusts_the_server:
+            return central_price(CentralSums(self.service.terms.bandit.epsilon))
         if self.settings.trusts_the_shuffler or release.simulated:
             return super().price(release)
         return local_price(release.mechanism["local_epsilon"])
@@ -128,6 +147,7 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
         bandit, answer = self.service.terms.bandit, self._answer(release)
         return {
             **told,
+            "model": _MODELS[bandit.model],
             "service": self.service.terms.digest,
             "batch": self.asked.number,
             "amplify_over": bandit.amplify_over if bandit.model == "shuffled" else None,

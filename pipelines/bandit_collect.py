@@ -61,6 +61,11 @@ class CollectBatch(DeviceReports, OpenBatch):
         """The program as it was told: the service says what was asked. Raises UsageError."""
         need(USAGE, given, "reports.reports")
         service = open_service(given, USAGE)
+        if service.terms.trusts_the_server:
+            raise UsageError(
+                f"--state {service.path}: its server is trusted with rewards, and people send no "
+                "reports; `beam-ldp bandit advance` takes the rewards"
+            )
         asked = open_batch(service)
         place = str(service.release_file(asked))
         agreed = load_release(place)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import socket
 from collections import Counter
@@ -303,7 +304,8 @@ def _privacy(job: Job) -> Found:
     if local is None:
         return
     said = f"local epsilon {number(local)}"
-    if job.epsilon is not None and settings.trusts_the_shuffler:
+    central = settings.trusts_the_shuffler or math.isinf(local)
+    if job.epsilon is not None and central:
         said += f", epsilon {number(job.epsilon)} at delta = {settings.privacy.delta:g}"
     yield "ok", said
     for warning in job.weak:

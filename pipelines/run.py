@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -142,11 +143,12 @@ def _say_released(question: Question[Any], record: PrivacyRecord) -> None:
 
 def _say_started(question: Question[Any], choice: Choice[Any]) -> None:
     randomizer, simulated = choice.mechanism, question.settings.noise.seed is not None
+    promised = math.isfinite(randomizer.local_epsilon)
     log_events.say(
         log_events.STARTED,
         program=question.name,
         mechanism=type(randomizer).__name__,
-        local_epsilon=None if simulated else randomizer.local_epsilon,
+        local_epsilon=None if simulated or not promised else randomizer.local_epsilon,
         bits_per_report=randomizer.bits_per_report,
         num_files=question.settings.num_files,
     )
@@ -308,6 +310,11 @@ def price_line(record: PrivacyRecord) -> str:
         return (
             f"{record.num_reports:,} reports; local epsilon = {number(record.local_epsilon)}, "
             "whoever sees the reports"
+        )
+    if getattr(record, "model", "shuffle") == "central":
+        return (
+            f"{record.num_reports:,} people; epsilon = {number(record.epsilon)} at delta = 0 "
+            "against readers of this plot, none against the server"
         )
     return (
         f"{record.num_reports:,} reports; epsilon = {number(record.epsilon)} at delta = "

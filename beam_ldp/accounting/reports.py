@@ -451,10 +451,11 @@ def with_crowd(event: Any, crowd: int) -> Any:
 
 
 def crowd_of(event: Any) -> int:
-    """People among whom a report hides in a shuffled release; the fewest, of several columns."""
+    """People among whom a report hides in a shuffled release; the fewest, of several columns; one
+    where none of them is shuffled, as where a server adds noise."""
     if hasattr(event, "events"):
         return min(map(crowd_of, event.events))
-    return int(event.crowd)
+    return int(getattr(event, "crowd", 1))
 
 
 def failure_of(event: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.randomizers.mean.base import MeanEstimate
-from beam_ldp.settings import Noise, People, Shuffling
+from beam_ldp.settings import Noise, People
 from beam_ldp.transforms.composite import bounding_of, release_identity
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.elements.blocks import Release, ValueBlock, WithheldRelease
@@ -29,7 +29,8 @@ class PrivateSums(beam.PTransform):
     Protects one person's reward, replaced by any other, against everybody who sees only what this
     transform puts out, with the epsilon of `sums` and delta 0; the workers see rewards as they are.
     How many people had which play is not hidden. Sums meet their noise inside one worker, once: a
-    checkpoint follows, so that whoever repeats a later step shows the same noise again.
+    checkpoint follows, so that whoever repeats a later step shows the same noise again. Where a
+    play has too few people, no noise is drawn of any: all plays come out, or none.
 
     In: rows, as `EncodeRewards` takes them, bounded and in one window. Out: one `Release` for each
     play, with attributes `withheld`, a collection of `WithheldRelease`; `bad_rows`, one of
@@ -39,9 +40,9 @@ class PrivateSums(beam.PTransform):
     Args:
         sums: what is released of rewards.
         question: what is asked.
+        counts: how many people each play needs, in the order of the list.
         people: whose rows they are, and the public list of plays. `id`: one row of each person is
             drawn, over all plays.
-        shuffle: least number of people of a play; nothing is shuffled.
         noise: declared names of the people's data and of this release. A secret key, a seed and a
             log are refused: nothing that one person sends is randomized.
         privacy_unit: what one person's contribution is called.
@@ -55,9 +56,9 @@ class PrivateSums(beam.PTransform):
         self,
         sums: CentralSums,
         question: RewardQuery,
+        counts: Sequence[int],
         *,
         people: People,
-        shuffle: Shuffling = Shuffling(min_reports=1),
         noise: Noise = Noise(),
         privacy_unit: str = "user",
     ) -> None:
@@ -79,7 +80,9 @@ class PrivateSums(beam.PTransform):
         self._bound = None if people.id is None else BoundContributions()
         self._sums = sums
         plays = PortableDomain(people.groups)
-        self._release = _Released(sums, plays, shuffle.least(None), question.name)
+        if not counts or min(counts) < 1 or len(counts) != plays.load().size - 1:
+            raise ValueError("counts must hold a number >= 1 for each play")
+        self._release = _Released(sums, plays, tuple(counts), question.name)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         if not (is_global(rows) and rows.is_bounded):
@@ -93,9 +96,9 @@ class PrivateSums(beam.PTransform):
             | "Partial sums" >> partial
             | "Add sums" >> beam.CombinePerKey(_added).with_output_types(keyed)
         )
-        released, withheld = typed_outputs(
-            sums, "Noise", beam.ParDo(self._release), Release, withheld=WithheldRelease
-        )
+        people = sums | "People" >> beam.Map(_people).with_output_types(typehints.Tuple[int, int])
+        noise = beam.ParDo(self._release, beam.pvalue.AsDict(people))
+        released, withheld = typed_outputs(sums, "Noise", noise, Release, withheld=WithheldRelease)
         fixed = released | "Fix noise" >> beam.Reshuffle().with_output_types(Release)
         fixed.withheld, fixed.bad_rows = withheld, encoded.bad_rows
         fixed.persons, fixed.traces = None if self._bound is None else values, None
@@ -121,13 +124,18 @@ def _added(partial: Iterable[_Partial]) -> _Partial:
     return people, total
 
 
+def _people(element: tuple[int, _Partial]) -> tuple[int, int]:
+    play, (count, _) = element
+    return play, count
+
+
 @dataclass(eq=False)
 class _Released(beam.DoFn):
-    """Adds noise to the sum of a play."""
+    """Adds noise to the sum of a play, where all plays have their people."""
 
     sums: CentralSums
     plays: PortableDomain
-    least: int
+    counts: tuple[int, ...]
     question: str
 
     def setup(self) -> None:
@@ -135,11 +143,12 @@ class _Released(beam.DoFn):
         self._released = counter("releases")
         self._withheld = counter("estimates_withheld")
 
-    def process(self, element: tuple[int, _Partial]) -> Iterator[Any]:
+    def process(self, element: tuple[int, _Partial], people: Mapping[int, int]) -> Iterator[Any]:
         play, (count, total) = element
-        if count < self.least:
+        if any(people.get(place, 0) < least for place, least in enumerate(self.counts)):
             self._withheld.inc()
-            notice = WithheldRelease(count, self.least, TOO_FEW, self.question, self._names[play])
+            least, name = self.counts[play], self._names[play]
+            notice = WithheldRelease(count, least, TOO_FEW, self.question, name)
             yield beam.pvalue.TaggedOutput("withheld", notice)
             return
         mean, error = self.sums.release([total]) / count, self.sums.standard_error(count)

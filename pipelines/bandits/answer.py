@@ -22,6 +22,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     shortened,
 )
+from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.progress import Decided, Progress
 from beam_ldp.protocols.bandits.terms import BatchTerms
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from beam_ldp.pipelines.frequencies.parts import Parts
+    from beam_ldp.randomizers.estimate import Estimate
 
 SCHEMA = pa.schema(
     [
@@ -82,10 +84,19 @@ class BatchAnswer(Answer):
         columns["people"] = [by_play[play].num_reports for play in self.asked.plays]
         columns["mean"] = [float(one.value[0]) for one in estimates]
         columns["standard_error"] = [float(one.standard_error[0]) for one in estimates]
-        ends = [one.confidence_interval(LEVEL) for one in estimates]
-        columns["low"] = [float(low[0]) for low, _ in ends]
-        columns["high"] = [float(high[0]) for _, high in ends]
+        ends = [self._interval(one) for one in estimates]
+        columns["low"] = [low for low, _ in ends]
+        columns["high"] = [high for _, high in ends]
         return pa.table(columns, schema=SCHEMA)
+
+    def _interval(self, estimate: Estimate) -> tuple[float, float]:
+        """Of the mean reward of a play; noise of a server is no normal variable."""
+        if not self.asked.terms.trusts_the_server:
+            low, high = estimate.confidence_interval(LEVEL)
+            return float(low[0]), float(high[0])
+        sums = CentralSums(self.asked.terms.bandit.epsilon)
+        half, value = sums.half_width(estimate.num_users, LEVEL), float(estimate.value[0])
+        return value - half, value + half
 
     def more_files(self) -> dict[str, bytes]:
         return {"verdict.json": as_json(self.as_json())}

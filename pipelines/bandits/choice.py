@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beam_ldp.pipelines.bandits.service import ServiceFolder
+from beam_ldp.pipelines.bandits.trusted import central_price, central_words, check_reports
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
-from beam_ldp.pipelines.records.statement import Words, words_of
+from beam_ldp.pipelines.records.statement import Words, _without_shuffler, words_of
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
@@ -27,6 +28,7 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardQuestion
+from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.randomizers.domain import Domain
@@ -49,6 +51,8 @@ def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms)
     people = settings.people
     if people.group_by in (question.reward, people.id):
         raise UsageError("--play must name a column that is used for nothing else")
+    if service.terms.trusts_the_server:
+        check_reports(settings.noise, settings.charge)
     try:
         return with_files(checked(settings))
     except UsageError as error:
@@ -59,6 +63,8 @@ def planned(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Argu
     """What was given, with what the service says."""
     bandit, folder = service.terms.bandit, service.released(asked.number)
     private: dict[str, Any] = {"local_epsilon": asked.local_epsilon, "model": "local"}
+    if service.terms.trusts_the_server:
+        private["local_epsilon"] = bandit.epsilon  # of its noise: no report has one
     if bandit.model == "shuffled":
         private |= {"model": "shuffle", "delta": bandit.delta, "expected_users": asked.least}
     told: dict[str, dict[str, Any]] = {
@@ -104,6 +110,9 @@ class BatchPlanner(Planner[RewardSettings]):
         return bandit.model == "shuffled" and bandit.amplify_over == "batch"
 
     def choose(self) -> Choice[Any]:
+        if self.service.terms.trusts_the_server:
+            sums = CentralSums(self.service.terms.bandit.epsilon)
+            return Choice(sums, self._crowd, central_price(sums), self.asked.batch.width)
         randomizer, price = bit_randomizer(self.asked.local_epsilon), None
         if self.settings.noise.seed is None:
             price = self._price(randomizer)
@@ -151,6 +160,7 @@ class BatchRecord(PartsRecord):
 
     Attributes:
         statistic: "bandit batch".
+        model: "shuffle", "local": nobody but the device is trusted, or "central": the server is.
         service: digest of its terms.
         batch: which it is.
         amplify_over: "batch" where people hide among all of it, "action" where among those with
@@ -160,6 +170,7 @@ class BatchRecord(PartsRecord):
     """
 
     statistic: str = "bandit batch"
+    model: str = "shuffle"
     service: str = ""
     batch: int = 1
     amplify_over: str | None = None
@@ -187,11 +198,14 @@ def _words(record: BatchRecord) -> Words:
         f"bandit {record.service[:16]}; a batch decides once, from these sums alone",
         "the cost is that of this batch: somebody who is asked in several batches pays for each",
     ]
-    return replace(
+    words = replace(
         words, crowd=crowd, public=public, credit=credit, notes=tuple(notes),
         hidden_as="nothing: they are left out",
         intervals="for the mean reward of each play by itself",
     )  # fmt: skip
+    if record.model == "central":
+        return central_words(words, record)
+    return _without_shuffler(words, record) if record.model == "local" else words
 
 
 def parts_at(price: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

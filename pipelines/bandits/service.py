@@ -3,7 +3,8 @@
     state.json             terms and what is known; replaced in one step
     batch-1.json           what the batch asks: plays, people of each, local epsilon
     batch-1.slots.parquet  which visitor in turn gets which play
-    batch-1.release.json   the same for devices that randomize themselves
+    batch-1.release.json   the same for devices that randomize themselves, unless the server is
+                           trusted with rewards
     batch-1/               what was released of it: an output folder, which appears whole or not
 
 The folders of the batches are what counts. Everything else follows from the terms and from them, so
@@ -127,7 +128,8 @@ class ServiceFolder:
     def _publish(self, asked: BatchTerms) -> None:
         number = asked.number
         _write_once(self.path / f"batch-{number}.json", as_json(asked.to_json()))
-        _write_once(self.release_file(asked), as_json(release_of(asked).to_json()))
+        if not self.terms.trusts_the_server:
+            _write_once(self.release_file(asked), as_json(release_of(asked).to_json()))
         if not (slots := self.slots_file(asked)).exists():
             content = as_parquet(slots_of(asked))
             if slots.parent == self.path:
@@ -138,14 +140,14 @@ class ServiceFolder:
     def state(self) -> dict[str, Any]:
         """What `state.json` holds."""
         progress, terms, asked = self.progress, self.terms, self.asked
-        rows = []
+        rows, all_told = [], terms.trusts_the_server
         for one in progress.decided:
             named = (terms.names[i] for i in one.batch.active)
             rows.append(
                 {
                     "batch": one.batch.number,
                     "people": one.batch.people,
-                    "local_epsilon": one.batch.noise.epsilon,
+                    "local_epsilon": None if all_told else one.batch.noise.epsilon,
                     "width": one.batch.width,
                     "estimates": dict(zip(named, map(float, one.estimates))),
                     "survivors": [terms.names[i] for i in one.survivors],

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--model",
-    type=click.Choice(["shuffled", "local"]),
+    type=click.Choice(["shuffled", "local", "central"]),
     default="shuffled",
     show_default=True,
-    help="who is trusted: who permutes the reports, or nobody",
+    help="who is trusted: who permutes the reports, nobody, or the server with every reward",
 )
 @click.option(
     "--epsilon",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from beam_ldp.pipelines.bandits.service import ServiceFolder
+    from beam_ldp.protocols.bandits.terms import BatchTerms
 
 
 def say_service(service: ServiceFolder, form: str, first: str = "") -> None:
@@ -50,7 +51,7 @@ def _decided(service: ServiceFolder) -> Table:
         table.add_row(
             str(one.batch.number),
             f"{one.batch.people:,}",
-            number(one.batch.noise.epsilon or 0.0),
+            "none" if terms.trusts_the_server else number(one.batch.noise.epsilon),
             f"± {one.batch.width:.4f}",
             f"{len(one.survivors):,} of {len(terms.names):,}",
             escape(shortened(best)),
@@ -71,12 +72,21 @@ def _next(service: ServiceFolder) -> list[str]:
     slots = service.slots_file(asked)
     return [
         f"[bold]Batch {asked.number}[/bold] asks {asked.batch.people:,} people about "
-        f"{actions}{more}; each report has a local epsilon of {number(asked.local_epsilon)}",
+        f"{actions}{more}; {_promise(asked)}",
         f"  {escape(str(slots))}  [dim]which visitor in turn gets which play"
         f"{_secret(service, slots)}[/dim]",
         f"[dim]then: beam-ldp bandit advance --state {escape(str(service.path))} --rewards "
         "FILE (columns play, reward, and whose it is)[/dim]",
     ]
+
+
+def _promise(asked: BatchTerms) -> str:
+    if asked.terms.trusts_the_server:
+        return (
+            f"sums of their rewards have an epsilon of {number(asked.terms.bandit.epsilon)}, and "
+            "the server is trusted with the rewards"
+        )
+    return f"each report has a local epsilon of {number(asked.local_epsilon)}"
 
 
 def _secret(service: ServiceFolder, slots: Path) -> str:

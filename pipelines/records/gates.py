@@ -185,6 +185,11 @@ def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     local = mechanism.local_epsilon
     if settings.noise.simulated or local <= MAX_LOCAL_EPSILON:
         return ()
+    if math.isinf(local):
+        return (
+            "there is no local epsilon: the server is told values as they are, and all protection "
+            "rests on it",
+        )
     seen = "a report"
     if mechanism.messages_per_user > 1:
         seen = f"all {mechanism.messages_per_user:,} messages of a person"

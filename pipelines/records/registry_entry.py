@@ -111,15 +111,19 @@ _WHAT = {
     "user_mean": "Means of people's own means",
     "heavy_hitters": "Frequent words that nobody listed, with their frequencies",
     "experiment": "The verdict of an experiment, with the rate of each arm",
+    "bandit batch": "What a bandit decided after a batch, with the mean reward of each play",
     "model": "A model",
 }
 _DOMAINS = {
     "user_mean": "All rows of a {} together, of public bounds.",
     "experiment": "One outcome per {}, 0 or 1.",
+    "bandit batch": "One reward per {}, from -1 to 1.",
     "heavy_hitters": "One text per {}, of no list: any that the public code of words can spell.",
     None: "One value per {}, of public bounds or a public list.",
 }
+_BY_TRUST = {"local": "Local", "central": "Central"}
 _MODELS = {
+    "Central": "A server is told values as they are, and adds noise to what it releases.",
     "Local": "Each person's value is randomized before it leaves the device; nobody else is "
     "trusted.",
     "Shuffle": "Each person's value is randomized before it leaves the device; a shuffler cuts the "
@@ -128,6 +132,8 @@ _MODELS = {
     "server that adds it up.",
 }
 _ACTORS = {
+    "Central": "Server: sees each value and whose it is, and is trusted. Readers: see sums with "
+    "noise, protected by epsilon at delta 0.",
     "Local": "Device: sees the value. Collector and readers: see randomized reports, protected by "
     "the local epsilon.",
     "Shuffle": "Device: sees the value. Shuffler (the workers of the runner): sees randomized "
@@ -141,11 +147,11 @@ _ACTORS = {
 def _model(record: Mapping[str, Any]) -> str:
     if record.get("statistic") == "model":
         return "Federated"
-    return "Local" if record.get("model") == "local" else "Shuffle"
+    return _BY_TRUST.get(str(record.get("model")), "Shuffle")
 
 
 def _is_pure(record: Mapping[str, Any]) -> bool:
-    return _model(record) == "Local"
+    return _model(record) in ("Local", "Central")
 
 
 def _unit(record: Mapping[str, Any]) -> str:
@@ -157,7 +163,8 @@ def _unit(record: Mapping[str, Any]) -> str:
 def _parameters(record: Mapping[str, Any]) -> dict[str, float]:
     """Rounded up, as in the statement; none for what is unbounded."""
     if _is_pure(record):
-        return {"epsilon": float(number(record["local_epsilon"]))}
+        promised = "epsilon" if _model(record) == "Central" else "local_epsilon"
+        return {"epsilon": float(number(record[promised]))}
     if record["epsilon"] is None:
         return {}
     return {"epsilon": float(number(record["epsilon"])), "delta": record["delta"]}

@@ -38,6 +38,10 @@ class Words:
         readers: who sees values beside the device, where it is not whoever reads the input.
         refused: what is public of what could not be used, where that is not rows.
         noise: where it came from, where it was not drawn in this run.
+        first: a paragraph before everything else, where people must know of something at once.
+        actors: who sees what, bullets, where it is not device, shuffler and collector.
+        outside: what readers of the result see.
+        promised: which epsilon the law of the mechanism satisfies.
     """
 
     whole: str
@@ -59,6 +63,10 @@ class Words:
     readers: str = "So does whoever can read the input."
     refused: str = ""
     noise: str = ""
+    first: str = ""
+    actors: str = ""
+    outside: str = "what left the shuffler"
+    promised: str = "the local epsilon"
 
 
 @singledispatch
@@ -202,7 +210,7 @@ def with_messages(words: Words, record: Any) -> Words:
     )
 
 
-def _without_shuffler(words: Words, record: MeanRecord) -> Words:
+def _without_shuffler(words: Words, record: PrivacyRecord) -> Words:
     return replace(
         words,
         crowd="every person on their own: shuffling is given no credit",
@@ -223,7 +231,7 @@ _RECOVERABLE = (
 )
 
 _EXACTNESS = {
-    "exact": "exact: the law of the implemented mechanism satisfies the local epsilon",
+    "exact": "exact: the law of the implemented mechanism satisfies {}",
     "real-arithmetic": "private in exact real arithmetic only (`exactness=real-arithmetic`)",
     "computational": "private against readers who cannot break AES (`exactness=computational`)",
 }
@@ -235,7 +243,9 @@ def privacy_statement(record: PrivacyRecord) -> str:
     if record.simulated:
         sections.append(_simulated())
     else:
-        sections += trusted_alone(record, record.local_epsilon, words_of(record).itself)
+        words = words_of(record)
+        sections += [words.first] if words.first else []
+        sections += trusted_alone(record, record.local_epsilon, words.itself)
         sections += [_in_short(record), _who(record)]
     sections += [_what_is_public(record), _how(record)]
     if not record.simulated:
@@ -292,7 +302,7 @@ def _in_short(record: PrivacyRecord) -> str:
         "|---|---|---|",
         f"| everybody who sees {words.whole} | local epsilon = {number(record.local_epsilon)} "
         f"| any other knowledge, {_computing(record, computing)} |",
-        f"| everybody who sees only what left the shuffler | epsilon = {number(record.epsilon)} "
+        f"| everybody who sees only {words.outside} | epsilon = {number(record.epsilon)} "
         f"at delta = {record.delta:g} | {words.crowd} |",
     ]
     below = []
@@ -349,8 +359,9 @@ def _who(record: PrivacyRecord) -> str:
             "replacing it by any other changes the probability of anything that is seen by at most "
             "what the stated epsilon allows (replace-one). **That a person took part is not "
             "protected.**",
-            "* **The device** (or the trusted edge that runs `Randomize`) sees the value itself. "
-            f"{words.readers}\n"
+            words.actors
+            or "* **The device** (or the trusted edge that runs `Randomize`) sees the value "
+            f"itself. {words.readers}\n"
             f"* **{words.shuffler}\n"
             f"* **The collector**, and everybody who reads the result. {words.left} {words.credit}",
             "Epsilon bounds how well anybody can tell one value from another: the odds change by "
@@ -398,7 +409,7 @@ def _how(record: PrivacyRecord) -> str:
     if record.simulated:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
     if not record.simulated:
-        lines.append(f"* {_EXACTNESS[record.exactness]}")
+        lines.append(f"* {_EXACTNESS[record.exactness].format(words_of(record).promised)}")
         lines.append((words_of(record).noise or _noise(record)) + _again(record))
         if _recoverable(record):
             lines.append(_RECOVERABLE)

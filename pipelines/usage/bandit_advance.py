@@ -87,8 +87,8 @@ USAGE = Usage(
     name="bandit advance",
     summary="Decide the open batch of a service: each person's reward becomes one random bit, only "
     "sums of bits of each play are kept, actions that cannot be best are dropped, and the next "
-    "batch is written, or the winner. A batch decides once; its own rewards given again change "
-    "nothing.",
+    "batch is written, or the winner. Where the server is trusted, rewards are summed, and noise "
+    "is added to each sum. A batch decides once; its own rewards given again change nothing.",
     synopsis="--state DIR --rewards PATH [...]",
     examples=EXAMPLES,
     parts=PARTS,

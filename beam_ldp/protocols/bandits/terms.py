@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -27,7 +28,7 @@ class ServiceTerms:
         dataset: public name of the people, and of their budget.
         name: public name of this service: another one has another name.
         names: of the actions, distinct.
-        bandit: whose reports are bits.
+        bandit: whose reports are bits, or whose server is trusted.
         thetas: of each action, by name of the feature, where actions are policies over contexts:
             what a person's device chooses by.
 
@@ -49,13 +50,20 @@ class ServiceTerms:
             raise ValueError("names must be distinct, one for each action")
         if len(self.thetas) not in (0, len(self.names)):
             raise ValueError("thetas must be given for all actions or none")
-        if self.bandit.model not in ("shuffled", "local"):
+        if self.bandit.model == "none":
+            raise ValueError("model must be shuffled, local or central for people who are served")
+        if self.bandit.epsilon > self.bandit.max_local_epsilon and self.trusts_the_server:
             raise ValueError(
-                f"model must be shuffled or local for people who are served, got "
-                f"{self.bandit.model!r}"
+                f"epsilon must be at most {self.bandit.max_local_epsilon:g} for people who are "
+                f"served, got {self.bandit.epsilon:g}"
             )
         if self.bandit.report != "bit" or self.bandit.width == "printed":
             raise ValueError("report must be bit, and width one that is proven, to serve people")
+
+    @property
+    def trusts_the_server(self) -> bool:
+        """Whether it is told rewards as they are."""
+        return self.bandit.model == "central"
 
     def to_json(self) -> dict[str, Any]:
         """For a file; `from_json` reads it."""
@@ -142,10 +150,10 @@ class BatchTerms:
 
     @property
     def local_epsilon(self) -> float:
-        """Of each report."""
+        """Of each report; infinite where the server is told rewards as they are."""
         epsilon = self.batch.noise.epsilon
         assert epsilon is not None
-        return epsilon
+        return math.inf if self.terms.trusts_the_server else epsilon
 
     @property
     def release_id(self) -> str:
@@ -162,17 +170,17 @@ class BatchTerms:
         for one, place in zip(plays, self.batch.played):
             if self.terms.thetas:
                 one["theta"] = dict(self.terms.thetas[place])
-        central = bandit.model == "shuffled"
+        shuffled, told_all = bandit.model == "shuffled", self.terms.trusts_the_server
         return {
             "batch": self.number,
             "release_id": self.release_id,
             "digest": self.digest,
             "people": self.batch.people,
             "plays": plays,
-            "local_epsilon": self.local_epsilon,
-            "epsilon": bandit.epsilon if central else None,
-            "delta": bandit.delta if central else None,
-            "amplify_over": bandit.amplify_over if central else None,
+            "local_epsilon": None if told_all else self.local_epsilon,
+            "epsilon": bandit.epsilon if shuffled or told_all else None,
+            "delta": bandit.delta if shuffled else 0.0 if told_all else None,
+            "amplify_over": bandit.amplify_over if shuffled else None,
             "drops_gaps_above": 4 * self.batch.width,
         }
 
