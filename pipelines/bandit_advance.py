@@ -17,6 +17,7 @@ from rich.console import Console
 from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.pipelines import programs, run
 from beam_ldp.pipelines.bandits.answer import BatchAnswer
+from beam_ldp.pipelines.bandits.attempts import free_name
 from beam_ldp.pipelines.bandits.choice import (
     BatchPlanner,
     BatchRecord,
@@ -73,8 +74,13 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
 
     @cached_property
     def run_id(self) -> str:
-        """One charge for one decision: a ledger grants it once, whoever asks again."""
-        return f"{self.settings.dataset[:100]}-{self.settings.noise.id}"
+        """One charge for one decision: a ledger grants it once, whoever asks again.
+
+        An attempt that was lost before anything was settled stays charged; where its reports cannot
+        be drawn again, the next attempt draws others and pays for them.
+        """
+        name = f"{self.settings.dataset[:100]}-{self.settings.noise.id}"
+        return name if self.memoized else free_name(self.settings, name)
 
     @property
     def value_columns(self) -> tuple[str, ...]:

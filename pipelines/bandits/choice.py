@@ -61,7 +61,7 @@ def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms)
 
 def planned(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Arguments:
     """What was given, with what the service says."""
-    bandit, folder = service.terms.bandit, service.released(asked.number)
+    bandit, folder = service.terms.bandit, service.working(asked.number)
     private: dict[str, Any] = {"local_epsilon": asked.local_epsilon, "model": "local"}
     if service.terms.trusts_the_server:
         private["local_epsilon"] = bandit.epsilon  # of its noise: no report has one
@@ -74,7 +74,7 @@ def planned(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Argu
         "release": {"id": asked.release_id, "dataset": service.terms.dataset},
         "output": {
             "folder": str(folder),
-            "bad_rows_file": str(service.private / folder.name / "bad_rows.jsonl"),
+            "bad_rows_file": f"{folder}.bad_rows.jsonl",
             **_tracked(given, service),
             **given["output"],
         },

@@ -10,13 +10,15 @@
 The folders of the batches are what counts. Everything else follows from the terms and from them, so
 that whoever opens the service after a kill, at any moment, completes it. Where the assignment of
 people to actions must be secret, `batch-1.slots.parquet` lies in `SERVICE.private`, for the owner
-alone.
+alone. There a run works too, and leaves what it was killed over: a batch is released there first,
+once, and then shown in the service.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +30,7 @@ import pyarrow as pa
 
 from beam_ldp.pipelines.bandits.published import release_of
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.outputs import as_json, as_parquet, private_folder, write_private
+from beam_ldp.pipelines.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
 from beam_ldp.protocols.bandits.progress import Heard, Progress
 from beam_ldp.protocols.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.transforms.shuffler.batches import permute
@@ -73,6 +75,11 @@ class ServiceFolder:
             UsageError: if the folder is of another service, or cannot be written.
         """
         folder = Path(path)
+        left = Path(private_folder(path))
+        if not (folder / STATE).exists() and any(left.glob("batch-*")):
+            raise UsageError(
+                f"--state {path}: {left} holds batches of another service; choose another folder"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             made = cls(folder, terms, Progress(terms.bandit))
@@ -97,8 +104,12 @@ class ServiceFolder:
         return self.terms.names[self.progress.best]
 
     def released(self, number: int) -> Path:
-        """Where a batch is released."""
+        """Where a batch is shown."""
         return self.path / f"batch-{number}"
+
+    def working(self, number: int) -> Path:
+        """Where a run releases a batch, which is shown from there."""
+        return self.private / f"batch-{number}"
 
     @property
     def private(self) -> Path:
@@ -197,7 +208,7 @@ def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
     """What the released batches say. Raises UsageError."""
     progress = Progress(terms.bandit)
     while (asked := terms.asks(progress)) is not None:
-        path = folder / f"batch-{asked.number}" / VERDICT
+        path = _shown(folder, asked) / VERDICT
         try:
             found = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
@@ -216,6 +227,26 @@ def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
             raise UsageError(f"{path} is no verdict of that batch") from None
     _check_no_later(folder, len(progress.heard) + 1)
     return progress
+
+
+def _shown(folder: Path, asked: BatchTerms) -> Path:
+    """The folder of a batch in the service; what was released and not yet shown appears there."""
+    place = folder / f"batch-{asked.number}"
+    made = Path(private_folder(str(folder))) / place.name
+    if place.exists() or not (made / VERDICT).exists():
+        return place
+    if json.loads((made / VERDICT).read_text("utf-8")).get("digest") != asked.digest:
+        return place
+    aside = made.with_name(f".{place.name}.{uuid.uuid4().hex}")
+    try:
+        shutil.copytree(made, aside, ignore=shutil.ignore_patterns(MLFLOW))
+        aside.rename(place)
+    except OSError as error:
+        if not place.exists():  # else another process was first
+            raise UsageError(f"{place} cannot be written ({error.strerror})") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return place
 
 
 def _check_no_later(folder: Path, number: int) -> None:

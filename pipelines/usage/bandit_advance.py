@@ -62,7 +62,7 @@ REWARDS: dict[str, dict[str, Any]] = {
 OF_BATCH: dict[str, dict[str, Any]] = {
     "bad_rows_file": {
         "help": "where rows that cannot be used are listed; keep this file private (default: "
-        "STATE.private/batch-N/bad_rows.jsonl)"
+        "STATE.private/batch-N.bad_rows.jsonl)"
     },
 }  # fmt: skip
 PARTS = (

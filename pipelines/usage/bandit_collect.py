@@ -25,7 +25,7 @@ PARTS = (
         own={
             "bad_rows_file": {
                 "help": "where refused envelopes are listed (default: "
-                "STATE.private/batch-N/bad_rows.jsonl)"
+                "STATE.private/batch-N.bad_rows.jsonl)"
             },
         },
     ),

@@ -110,7 +110,7 @@ def test_copies_of_reports_count_once_and_of_other_batches_never(service: Path) 
     code, said = collected(service, "reports-2", "copies")
     assert code == programs.DONE, said
     assert state(service)["decided"][1]["people"] == 680
-    listed = (service / "service.private/batch-2/bad_rows.jsonl").read_bytes()
+    listed = (service / "service.private/batch-2.bad_rows.jsonl").read_bytes()
     assert reasons_of(listed).total() >= 1
 
 

@@ -151,7 +151,7 @@ def test_rewards_of_another_batch_never_count(service: Path) -> None:
     code, said = advanced(service, second, f"--rewards={first}", "--max-bad-rows=0")
     assert code == programs.NOTHING_RELEASED and "230 bad rows" in said
     assert state(service)["open"]["batch"] == 2
-    bad = service / "service.private/batch-2/bad_rows.jsonl"
+    bad = service / "service.private/batch-2.bad_rows.jsonl"
     assert not bad.exists()  # nothing was released
 
 
@@ -181,7 +181,7 @@ def test_bad_rewards_are_listed_with_a_reason(service: Path) -> None:
     pq.write_table(pa.concat_tables([table, more.cast(table.schema)]), path)
     code, said = advanced(service, path)
     assert code == programs.DONE, said
-    listed = (service / "service.private/batch-2/bad_rows.jsonl").read_bytes()
+    listed = (service / "service.private/batch-2.bad_rows.jsonl").read_bytes()
     assert dict(reasons_of(listed)) == {
         "outside of [-1, 1]": 2, "NaN": 1, "null": 1, "no group": 1, "group that is not listed": 2,
     }  # fmt: skip
@@ -199,7 +199,12 @@ def test_a_person_with_two_rows_counts_once(service: Path) -> None:
 
 def test_a_copy_of_the_service_is_not_decided_twice(service: Path, decided: Path) -> None:
     """A backup from before the first batch: the ledger granted that decision once."""
+    before = snapshot(service)
     shutil.rmtree(service / "service/batch-1")
+    assert advanced(service, service / "batch1.parquet")[0] == programs.DONE
+    assert snapshot(service) == before  # shown again, as it was released
+    shutil.rmtree(service / "service/batch-1")
+    shutil.rmtree(service / "service.private")
     for path in (service / "service").glob("batch-2*"):
         path.unlink()
     ledger = f"--ledger=sqlite:///{service}/privacy.db"
@@ -241,6 +246,7 @@ def test_what_a_kill_left_undone_is_done_later(service: Path) -> None:
 def _missing_first(folder: Path) -> None:
     shutil.copytree(folder / "service/batch-1", folder / "service/batch-2")
     shutil.rmtree(folder / "service/batch-1")
+    shutil.rmtree(folder / "service.private")
 
 
 def _other_sums(folder: Path) -> None:

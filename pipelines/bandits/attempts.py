@@ -1,0 +1,30 @@
+"""The name of the next attempt at a batch, where earlier ones were killed."""
+
+from __future__ import annotations
+
+from beam_ldp.ledger import BudgetLedger, LedgerError
+from beam_ldp.pipelines.records.lost_runs import find_lost_runs
+from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_url
+
+
+def free_name(settings: ChargeSettings, name: str) -> str:
+    """The first of `name`, `name-attempt-2`, ... whose charge is not that of an attempt that was
+    lost; one that is settled, or under way, keeps its name, so that the ledger refuses it again.
+    """
+    url = ledger_url(settings)
+    if url is None:
+        return name
+    try:
+        ledger = BudgetLedger(url)
+    except LedgerError:
+        return name  # which is said when it is asked for the charge
+    alive = {
+        run.note.run_id
+        for run in find_lost_runs(settings.output.folder)
+        if run.note.launcher.ended == "under way"
+    }
+    attempt, told = 1, name
+    while ledger.has_run(told) and told not in alive and ledger.charge(told).status != "settled":
+        attempt += 1
+        told = f"{name}-attempt-{attempt}"
+    return told
