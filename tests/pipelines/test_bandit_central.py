@@ -115,7 +115,7 @@ def test_the_statement_begins_with_the_server(decided: Path) -> None:
     told = (decided / "service/batch-1/privacy.md").read_text()
     assert told.split("\n\n")[1].startswith("**The server is trusted with every reward")
     assert "epsilon = 2 at delta = 0 |" in told and "adds" not in told.split("## How")[0]
-    assert "huffle" not in told and "Randomize" not in told
+    assert "huffler" not in told and "Randomize" not in told
     assert "fixed before anything was read" in told and "pays for each" in told
 
 
