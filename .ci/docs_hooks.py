@@ -52,6 +52,8 @@ READ = {
     "action; right, what a smaller epsilon costs: hardly anything where somebody is trusted, and its inverse where nobody is.",
     "bandits_core_set.png": "The same with a thousand actions. Left of the crossing few actions are better, right of it all; blue is "
     "flat, which is what they are for.",
+    "bandits_data.png": "`python -m benchmarks.bandits_data`. Solid against dashed: what a short list of policies made elsewhere gains over "
+    "policies made of contexts alone. Down to red: what it costs that nobody is trusted.",
     "few_random_bits.png": "`python -m benchmarks.few_random_bits`. Where a curve leaves the blue one, the bits no longer suffice; "
     "the green one of the left picture spends them on fewer people and stays close.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "

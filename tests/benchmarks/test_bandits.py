@@ -106,6 +106,13 @@ def test_ten_million_people_take_seconds(found):
     assert all(seconds <= 5 for seconds in found["seconds"].values())
 
 
+@pytest.mark.bench
+def test_a_run_of_ten_million_people():
+    """Of each model, prices of shuffled crowds computed on the way: 3 CPU seconds where it was
+    written."""
+    assert max(bandits.seconds().values()) <= 5
+
+
 def test_slopes_are_of_the_curves(found):
     """Powers of a table that is a power; local regret goes with 1/epsilon."""
     small = EPSILONS <= 0.5
