@@ -278,7 +278,7 @@ def test_numbers_survive_as_text(
         (NUMBER, KRandomizedResponse(3, 1.0), "number of bins"),
         (HISTOGRAM, KRandomizedResponse(4, 1.0), "number of bins"),
         (HISTOGRAM, PAIR, "number of bins"),
-        (HISTOGRAM, ScalarMean(1, 2.0), "lack coordinates"),
+        (HISTOGRAM, ScalarMean(1, 2.0), "number of bins"),
     ],
 )
 def test_questions_that_another_mechanism_answers(
