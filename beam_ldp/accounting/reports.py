@@ -12,6 +12,7 @@ import ast
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, cast
 
 import attr
@@ -342,19 +343,31 @@ def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
         )
 
 
-def _all_received(instance: Any, attribute: Any, value: Any) -> None:
-    if value is not None and value != instance.num_drawn:
+def _received(instance: Any, attribute: Any, value: Any) -> None:
+    if value is None or value == instance.num_drawn:
+        return
+    if instance.sampling != WITHOUT_REPLACEMENT:
         raise ValueError(
-            f"num_received must be None or num_drawn ({instance.num_drawn}), got {value!r}: where "
-            "drawn people are missing, no cost of a sample is proved here yet"
+            f'num_received must be None for sampling="{instance.sampling}", got {value!r}: the '
+            "price is the average over how many come; who may never come counts in num_fakes"
+        )
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (whole and 1 <= value <= instance.num_drawn):
+        raise ValueError(
+            f"num_received must be None or in [1, num_drawn = {instance.num_drawn}], got {value!r}"
         )
 
 
-def _no_fakes(instance: Any, attribute: Any, value: Any) -> None:
-    if value != 0:
+def _sampled_fakes(instance: Any, attribute: Any, value: Any) -> None:
+    _whole(0)(instance, attribute, value)
+    if not value:
+        return
+    if value >= instance.num_users:
+        raise ValueError(f"num_fakes must be below num_users ({instance.num_users}), got {value}")
+    if instance.sampling == WITHOUT_REPLACEMENT and instance.num_hiding < 1:
         raise ValueError(
-            f"num_fakes must be 0, got {value!r}: fakes obey no coin, and no cost of a sample with "
-            "fakes is proved here yet"
+            f"num_fakes must leave somebody among those received ({instance.came}), got {value}: "
+            "price the local epsilon"
         )
 
 
@@ -375,14 +388,26 @@ class SampledReports:
       reports one of its points, drawn evenly.
     * "poisson": every data point is reported by its own coin, `num_drawn` on average.
 
+    How likely somebody is drawn and how many hide them are two numbers. Where fewer come than were
+    drawn, the price supposes `condition`: whether people come depends neither on anybody's value
+    nor on who else was drawn, and `least_available` of them could have come. Those who come are
+    then a uniform sample of those who could, so a person is among them with probability
+    `num_received` over those who could, which is at most `num_drawn / num_users`. Silence that
+    depends on the value has no finite cost: devices then send an answer such as `other` instead.
+
+    Fakes obey neither coins nor dropouts, hide nobody, and know of each other who was drawn. With
+    coins the honest people are a sample of their own. With a fixed size all of those received may
+    be honest, or all but as many as there are likely fakes among the drawn (but with a chance of
+    1e-12, which delta covers): the price is the rate of the one and the crowd of the other.
+
     Several messages of one person count as one report here, of the sum of their local epsilons.
 
     Attributes:
         local_event: How each report was randomized; not one whose crowd splits.
         num_users: Clients to draw from.
         num_drawn: Clients drawn; with coins, how many reports there are on average.
-        num_received: Of those drawn, whose reports came; None: all. Fewer have no price yet.
-        num_fakes: Reports received that may be fake, at most. Other than 0 has no price yet.
+        num_received: Of those drawn, whose reports came; None: all. None with coins.
+        num_fakes: Of the clients to draw from, as many as may be fake, or never come, at most.
         points_per_client: Data points that each client holds.
         points_sampled: Data points that a drawn client reports; 1 with coins.
         sampling: As above.
@@ -391,26 +416,90 @@ class SampledReports:
     local_event: LocalReports = attr.ib(validator=_one_crowd)
     num_users: int = attr.ib(converter=check_reports)
     num_drawn: float = attr.ib(converter=_as_number)
-    num_received: int | None = attr.ib(default=None, validator=_all_received)
-    num_fakes: int = attr.ib(default=0, validator=_no_fakes)
+    num_received: int | None = attr.ib(default=None, validator=_received)
+    num_fakes: int = attr.ib(default=0, validator=_sampled_fakes)
     points_per_client: int = attr.ib(default=1, converter=check_reports)
     points_sampled: int = attr.ib(default=1, converter=check_reports)
     sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
 
     @property
+    def came(self) -> float:
+        """Clients whose reports came; with coins, on average."""
+        return self.num_drawn if self.num_received is None else self.num_received
+
+    @property
+    def num_honest(self) -> int:
+        """Clients to draw from that are certainly not fake."""
+        return self.num_users - self.num_fakes
+
+    @property
+    def num_hiding(self) -> float:
+        """Honest clients whose reports came; with coins, on average."""
+        if self.sampling != WITHOUT_REPLACEMENT:
+            return self.num_drawn * self.num_honest / self.num_users
+        return self.came - _fakes_drawn(self.num_users, self.num_fakes, int(self.num_drawn))
+
+    @property
     def num_reports(self) -> int:
-        """Reports in the shuffled batch; with coins, on average, rounded down."""
-        return max(1, int(self.num_drawn * self.points_sampled))
+        """Honest reports in the shuffled batch; with coins, on average, rounded down."""
+        return max(1, int(self.num_hiding * self.points_sampled))
+
+    @property
+    def drawn_rate(self) -> float:
+        """How likely a given honest client is drawn, at most; of points with Poisson's coins."""
+        if self.sampling == WITHOUT_REPLACEMENT:  # of the honest ones who could have come
+            honest = self.num_users * self.came - self.num_fakes * self.num_drawn
+            received = self.came * self.num_drawn
+            return received / honest if honest > received else 1.0
+        points = self.points_per_client if self.sampling == POISSON else 1
+        return self.num_drawn / (self.num_users * points)
 
     @property
     def rate(self) -> float:
         """How likely a given data point is reported."""
-        return self.num_drawn * self.points_sampled / (self.num_users * self.points_per_client)
+        if self.sampling == POISSON:
+            return self.drawn_rate
+        return self.drawn_rate * self.points_sampled / self.points_per_client
+
+    @property
+    def failure_probability(self) -> float:
+        """That more fakes are drawn than hide nobody by the price: delta must cover it."""
+        fixed = self.sampling == WITHOUT_REPLACEMENT
+        certain = self.came - self.num_hiding == min(self.num_fakes, self.num_drawn)
+        return SMALLER_GROUP_CHANCE if fixed and not certain else 0.0
+
+    @property
+    def least_available(self) -> int:
+        """How many of the clients must have been able to come, for the price to hold."""
+        share = Fraction(self.num_users) * Fraction(self.came) / Fraction(self.num_drawn)
+        return math.ceil(share)
+
+    @property
+    def condition(self) -> str:
+        """What the price supposes of those who did not come; empty where all came."""
+        if self.came == self.num_drawn:
+            return ""
+        return (
+            f"{self.came:,} of {self.num_drawn:,} came: supposes that whether people come depends "
+            "neither on anybody's value nor on who else was drawn, and that at least "
+            f"{self.least_available:,} of {self.num_users:,} could have come"
+        )
 
     @property
     def local_epsilon(self) -> float:
         """What protects one data point against whoever sees the reports before the shuffle."""
         return self.local_event.local_epsilon
+
+
+@lru_cache(maxsize=256)
+def _fakes_drawn(num_users: int, num_fakes: int, num_drawn: int) -> int:
+    """More fakes than that are in a uniform sample with a chance of at most 1e-12."""
+    if not num_fakes:
+        return 0
+    from scipy import stats  # takes half a second to load, and only fakes in samples ask for it
+
+    likely = stats.hypergeom(num_users, num_fakes, num_drawn).isf(SMALLER_GROUP_CHANCE)
+    return min(num_fakes, num_drawn, int(likely))
 
 
 # How many people hide each other, where some reports may be fake --------------------------

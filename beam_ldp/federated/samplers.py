@@ -34,14 +34,17 @@ class DeclaredSampling:
 
     The credit holds against readers who do not see who takes part. A round that receives a number
     of clients that this sampling does not give fails before anything of it is released: who stays
-    away may do so for a reason, and there is no price for that yet.
+    away may do so for a reason.
 
-    A client of the sample that sends what no honest client can is another matter: it came. What it
-    sent is left out of the sum and it is counted. It was drawn, so the rate stays what it was; it
-    hides nobody, so the crowd is that of the others (`event`), which costs more than the full one.
-    A price for the full sample would not do: the multiset that it is about holds as many honest
-    reports as were drawn, and this one does not. With coins nothing is said about that: the price
-    supposes that all who came were honest.
+    Where drawn clients may stay away, `least_received` says how many come at least. The rate stays
+    that of the sample that was drawn, and the crowd is those who came, which costs more than a
+    sample of them would. That supposes the `condition` of `SubsampledShuffledDpEvent`: whether
+    clients come depends neither on anybody's value nor on who else was drawn. Over-selection is
+    this: draw more, and keep at random as many of those who came as are needed.
+
+    A client of the sample that sends what no honest client can is priced so too: what it sent is
+    left out of the sum, it is counted, and it hides nobody. With coins, clients that may do so, or
+    never come, are declared as `num_fakes`.
 
     Args:
         num_users: clients to draw from.
@@ -49,25 +52,32 @@ class DeclaredSampling:
         points_per_client: data points that each client holds.
         sampling: "without_replacement", a uniformly random set of clients of that size; or "self",
             every client joins by its own coin.
+        least_received: of those drawn, how many come at least; None: all. None with coins.
+        num_fakes: of `num_users`, as many as may be fake, or never come, at most.
 
     Raises:
         ValueError: if a parameter is out of range.
 
-    >>> DeclaredSampling(1000, 50).allowed
-    (50, 50)
+    >>> DeclaredSampling(1000, 50).allowed, DeclaredSampling(1000, 50, least_received=45).allowed
+    ((50, 50), (45, 50))
     """
 
     num_users: int
     num_drawn: float
     points_per_client: int = 1
     sampling: str = "without_replacement"
+    least_received: int | None = None
+    num_fakes: int = 0
 
     def __post_init__(self) -> None:
         if self.sampling not in ("without_replacement", "self"):
             raise ValueError(
                 f'sampling must be "without_replacement" or "self", got {self.sampling!r}'
             )
-        self.event(LocalRandomizerDpEvent(1.0), 1)
+        SubsampledShuffledDpEvent(
+            LocalRandomizerDpEvent(1.0), self.num_users, self.num_drawn, self.least_received,
+            self.num_fakes, self.points_per_client, sampling=self.sampling,
+        )  # fmt: skip
 
     def event(
         self, local: LocalRandomizerDpEvent, points: int, dropped: int = 0
@@ -77,15 +87,15 @@ class DeclaredSampling:
         Args:
             local: the event of one report.
             points: of a client's data points.
-            dropped: clients who came and hide nobody; fewer than were drawn, 0 with coins. The
-                round is priced as a sample of the others, at a rate that is no smaller than that
-                of the sample that was drawn.
+            dropped: drawn clients who did not come, or who hide nobody; fewer than were drawn, 0
+                with coins.
         """
-        honest = self.num_drawn - dropped
         return SubsampledShuffledDpEvent(
             local,
-            int(self.num_users * honest // self.num_drawn) if dropped else self.num_users,
-            honest,
+            self.num_users,
+            self.num_drawn,
+            num_received=int(self.num_drawn) - dropped if dropped else None,
+            num_fakes=self.num_fakes,
             points_per_client=self.points_per_client,
             points_sampled=points,
             sampling=self.sampling,
@@ -103,7 +113,8 @@ class DeclaredSampling:
         With coins: all but what happens in less than one round in 1e12.
         """
         if self.sampling == "without_replacement":
-            return int(self.num_drawn), int(self.num_drawn)
+            drawn = int(self.num_drawn)
+            return (drawn if self.least_received is None else self.least_received), drawn
         rate = self.num_drawn / self.num_users
         coins = stats.binom(self.num_users, rate)
         return int(coins.ppf(_IMPLAUSIBLE / 2)), int(coins.isf(_IMPLAUSIBLE / 2))

@@ -359,23 +359,6 @@ def test_impossible_fakes_are_refused(fakes):
         ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10, fakes)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"num_received": 99}, "num_received must be None or num_drawn"),
-        ({"num_fakes": 1}, "num_fakes must be 0"),
-    ],
-)
-def test_what_has_no_price_in_a_sample_is_refused(fields, message):
-    local = LocalRandomizerDpEvent(1.0)
-    plain = SubsampledShuffledDpEvent(local, 1000, 100)
-    assert event_epsilon(SubsampledShuffledDpEvent(local, 1000, 100, 100), DELTA) == event_epsilon(
-        plain, DELTA
-    )
-    with pytest.raises(ValueError, match=message):
-        SubsampledShuffledDpEvent(local, 1000, 100, **fields)
-
-
 # A pair that contradicts its own local epsilon.
 
 

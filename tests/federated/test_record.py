@@ -78,9 +78,26 @@ def test_a_sample_of_fewer_is_never_planned_and_is_the_rest_of_one(reports):
     if not reports:
         assert found == [] and last_event(state) == dp_accounting.NoOpDpEvent()
         return
-    others = SubsampledShuffledDpEvent(local_event(ONE_BIT), 980, 49)
+    others = SubsampledShuffledDpEvent(local_event(ONE_BIT), 1000, 50, 49)
     assert found == [(others, 2)] and last_event(state) == others
     assert planned_event(state, 50) == sampling.event(local_event(ONE_BIT), 1)
+
+
+@pytest.mark.exact
+def test_a_round_may_lose_as_many_as_was_declared():
+    """Of 50 drawn, 45 come at least: those who came are charged for, at the rate of 50."""
+    sampling = DeclaredSampling(1000, 50, least_received=45)
+    state = record([ONE_BIT], [[46, 1], [50, 2]], 1, sampling)
+    drawn = [SubsampledShuffledDpEvent(local_event(ONE_BIT), 1000, 50, n) for n in (46, None)]
+    assert privacy_events(state) == [(drawn[0], 1), (drawn[1], 2)]
+    assert planned_event(state, 45).num_received == 45
+    with pytest.raises(SamplingMismatchError, match="sampling gives 45 to 50"):
+        planned_event(state, 44)
+    fakes = DeclaredSampling(1000, 50, sampling="self", num_fakes=100)
+    assert fakes.event(local_event(ONE_BIT), 1).num_honest == 900
+    for wrong in ({"least_received": 51}, {"sampling": "self", "least_received": 45}):
+        with pytest.raises(ValueError, match="num_received must be"):
+            DeclaredSampling(1000, 50, **wrong)
 
 
 @pytest.mark.exact

@@ -323,12 +323,13 @@ def _batches(event: Any) -> list[tuple[float, int, float]]:
     if isinstance(event, ShuffledReports):
         return [(1.0, event.crowd, 1.0)]
     if event.sampling == WITHOUT_REPLACEMENT:
-        return [(1.0, event.num_reports, event.rate)]
+        everybody_honest = attr.evolve(event, num_fakes=0)  # as they may be
+        return [(1.0, everybody_honest.num_reports, everybody_honest.rate)]
     from scipy import stats  # takes half a second to load, and only coins ask for it
 
-    points = event.num_users * event.points_per_client
-    coins = event.num_users if event.sampling == SELF else points
-    law = stats.binom(coins, event.num_drawn / coins)
+    points = event.num_honest * event.points_per_client
+    coins = event.num_honest if event.sampling == SELF else points
+    law = stats.binom(coins, event.drawn_rate)
     cuts = np.unique(np.clip(np.ceil(law.mean() + law.std() * _CUTS), 1, coins)).astype(int)
     chances = -np.diff(np.append(law.sf(cuts - 1), 0.0))
     return [(float(c), int(k), int(k) / points) for c, k in zip(chances, cuts) if c > 0]

@@ -234,13 +234,13 @@ def _curve(event: OwnEvent) -> _Curve:
     if isinstance(event, ShuffledReports):
         return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio)
     share = event.points_sampled / event.points_per_client
-    drawn = event.num_drawn / event.num_users
+    drawn = event.drawn_rate
     reports, rate, outer = event.num_reports, drawn, share
     if event.sampling == SELF:
-        pair, reports, rate = thinned(pair, drawn), event.num_users, 1.0
+        pair, reports, rate = thinned(pair, drawn), event.num_honest, 1.0
     elif event.sampling == POISSON:
-        points = event.num_users * event.points_per_client
-        pair, reports, rate = thinned(pair, event.num_drawn / points), points, 1.0
+        points = event.num_honest * event.points_per_client
+        pair, reports, rate = thinned(pair, drawn), points, 1.0
         outer = share = 1.0
     elif event.points_sampled > 1:  # then sampling clients lessens delta alone
         rate, outer = 1.0, drawn * share
