@@ -83,9 +83,16 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert started(folder).exit_code == 0
     url = f"sqlite:///{folder}/privacy.db"
     BudgetLedger.create(url).set_budget("visitors", epsilon=30.0, delta=1e-5)
-    code, said = advanced(folder, rewards_of(folder, 1), f"--ledger={url}")
+    (folder / "people.key").write_bytes(bytes(range(32)))
+    (folder / "people.key").chmod(0o600)
+    code, said = advanced(folder, rewards_of(folder, 1), *counting_people(folder))
     assert code == programs.DONE, said
     return folder
+
+
+def counting_people(folder: Path) -> list[str]:
+    return [f"--ledger=sqlite:///{folder}/privacy.db", f"--people-store={folder}/people",
+            f"--people-key-file={folder}/people.key"]  # fmt: skip
 
 
 @pytest.fixture
@@ -195,6 +202,31 @@ def test_a_person_with_two_rows_counts_once(service: Path) -> None:
     pq.write_table(twice, path)
     code, said = advanced(service, path)
     assert code == programs.NOTHING_RELEASED and "339 of 340" in said
+
+
+def test_people_who_come_back_pay_for_each_batch(service: Path) -> None:
+    """A hundred of the first batch are asked in the second one too."""
+    path = rewards_of(service, 2)
+    table = pq.read_table(path)
+    people = [f"{1 if i < 100 else 2}-{i}" for i in range(680)]
+    pq.write_table(table.set_column(4, "uid", pa.array(people)), path)
+    code, said = advanced(service, path, *counting_people(service))
+    assert code == programs.DONE, said
+    first, second = (one["local_epsilon"] for one in state(service)["decided"])
+    ledger = ["--ledger", f"sqlite:///{service}/privacy.db", "--format=json"]
+    told = json.loads(CliRunner().invoke(group, ["budget", "show", *ledger]).output)
+    (budget,) = told["budgets"]
+    assert budget["people"]["uncounted"] == []
+    paid, counts = zip(*budget["people"]["distribution"])
+    assert counts == (230 - 100, 680 - 100, 100)
+    assert paid == pytest.approx((first, second, first + second), rel=1e-11)
+    records = [
+        json.loads((service / f"service/batch-{number}/privacy.json").read_text())
+        for number in (1, 2)
+    ]
+    prices = [record["epsilon"] for record in records]
+    assert max(prices) < budget["spent"] <= sum(prices)  # of whoever is in both
+    assert "1-17" not in (service / "service/batch-2/privacy.md").read_text()
 
 
 def test_a_copy_of_the_service_is_not_decided_twice(service: Path, decided: Path) -> None:

@@ -21,10 +21,15 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, FoundWords, plan_user_mean
+from beam_ldp.protocols.bandits.elimination import LinearBandit
+from beam_ldp.protocols.bandits.noise import bit_randomizer
+from beam_ldp.protocols.bandits.progress import Progress
+from beam_ldp.protocols.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
@@ -42,6 +47,7 @@ from beam_ldp.transforms import (
     BoundContributions,
     ChargeTo,
     EstimateFrequencies,
+    PrivateEstimate,
     PrivateFrequencies,
     PrivateHeavyHitters,
     PrivateMean,
@@ -55,6 +61,8 @@ from beam_ldp.transforms import (
     ValueBlock,
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.elements.blocks import TableBlock
+from beam_ldp.transforms.rewards import RewardQuery
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 
@@ -473,6 +481,57 @@ def rows(number: int) -> list[dict[str, Any]]:
     return [*good, nothing, {"colour": "red", "land": "de"}]
 
 
+class RewardsOfABatch(Part):
+    """A bandit's batch from rows: the same decision everywhere, and what is refused."""
+
+    memoized = True
+    bandit = LinearBandit(actions=np.array([[1.0, 0.0], [0.0, 1.0]]), horizon=3000, skipped=5)
+    asked = ServiceTerms("visits", "banners", ("blue", "red"), bandit).asks(Progress(bandit))
+
+    def build(self, source: Source) -> Outputs:
+        assert self.asked is not None
+        stage = PrivateEstimate(
+            bit_randomizer(self.asked.local_epsilon),
+            RewardQuery("reward", None, "reward", batch=self.asked.digest),
+            people=People(id="uid", group_by="play", groups=Domain(self.asked.plays)),
+            noise=replace(source.noise, id=self.asked.release_id),
+            min_reports=self.asked.least,
+        )
+        made = (
+            source.pipeline
+            | "Visits" >> beam.Create(list(range(0, sum(self.asked.counts) + 2, 50)))
+            | "Spread visits" >> beam.Reshuffle()
+            | beam.Map(visits, self.asked).with_output_types(TableBlock)
+        )
+        released = made | "Rewards" >> stage
+        return {"plays": released, "refused": released.bad_rows}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        """Within 6 standard errors of a bit, as all blue people gave -1 and all red ones 1."""
+        asked = self.asked
+        assert asked is not None
+        found["plays"] = sorted(found["plays"])
+        found["refused"] = sorted(reason for reasons in found["refused"] for reason in reasons)
+        assert found["refused"] == ["group that is not listed", "outside of [-1, 1]"]
+        told = {play: (one["num"], one["value"][0] * one["num"]) for play, one in found["plays"]}
+        heard = asked.heard(told)
+        assert heard.counts == asked.counts
+        assert Progress(self.bandit).after(heard).active.tolist() == [1]
+        for (_, one), mean in zip(found["plays"], (-1.0, 1.0)):
+            assert abs(one["value"][0] - mean) < 6 * one["error"][0]
+
+
+def visits(start: int, asked: BatchTerms) -> TableBlock:
+    """Fifty rows: whoever has blue gave -1, red 1; the last two cannot be used."""
+    plays = [*np.repeat(asked.plays, asked.counts).tolist(), "9:blue", asked.plays[0]]
+    rewards = [*np.repeat([-1.0, 1.0], asked.counts).tolist(), 1.0, 2.0]
+    stop = min(start + 50, len(plays))
+    columns = {
+        "uid": list(range(start, stop)), "play": plays[start:stop], "reward": rewards[start:stop]
+    }  # fmt: skip
+    return TableBlock("visits", start, pa.RecordBatch.from_pydict(columns))
+
+
 class WindowsAndRows(Part):
     def build(self, source: Source) -> Outputs:
         found = (
@@ -514,6 +573,7 @@ SUITE: tuple[Part, ...] = (
     ChargedToABudget(),
     NoDrawIsShared(),
     RowsGroupsAndDeadLetters(),
+    RewardsOfABatch(),
     WindowsAndRows(),
 )
 
