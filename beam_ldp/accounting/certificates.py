@@ -27,7 +27,7 @@ _DIGITS = 12  # of a tilt, a noise and a spacing: any will do
 _SHUFFLED = "ShuffledDpEvent"
 _NO_BOUND = "it states no finite epsilon"
 _SEVERAL = "certificates know local epsilons and one shuffle of one report each, and no more yet"
-_TOO_TIGHT = "no sum with few enough nodes is within the slack of its epsilon"
+_TOO_TIGHT = "its event alone does not prove its epsilon, or not by a sum of few enough nodes"
 _NOT_PROVED = "its bound is conjectured"
 
 

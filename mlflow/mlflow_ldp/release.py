@@ -221,7 +221,7 @@ def _record_params(record: Mapping[str, Any]) -> dict[str, Any]:
     told = {
         f"{NAMESPACE}.{name}": value
         for name, value in record.items()
-        if name not in _METRICS and name not in ("mechanism", "event", "warnings", "created")
+        if name not in (*_METRICS, "mechanism", "event", "certificate", "warnings", "created")
     }
     mechanism = dict(record.get("mechanism") or {})
     told[f"{NAMESPACE}.mechanism"] = mechanism.pop("mechanism", "")

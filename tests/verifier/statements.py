@@ -34,15 +34,15 @@ LOPSIDED = ShufflePair(0.5, ((3, 0.5), (0.5, 2.5), (0.5, 2 / 3)), (0.2, 0.2, 0.6
 IDENTITY = "5e" * 32
 
 
-def statement(event: Any, delta: float) -> dict[str, Any]:
+def statement(event: Any, delta: float, identity: str = IDENTITY) -> dict[str, Any]:
     """What a record says of a release, with its certificate."""
     stated = {
         "epsilon": float(event_epsilon(event, delta)),
         "delta": delta,
         "proof_status": "proved",
         "event": event_to_json(event),
-        "identity_digest": IDENTITY,
-        "num_reports": event.num_reports,
+        "identity_digest": identity,
+        "num_reports": getattr(event, "num_reports", None),
     }
     return {**stated, "certificate": certificate_for(stated)}
 

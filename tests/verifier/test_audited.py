@@ -1,0 +1,62 @@
+"""`audit` runs the verifier on every row that has a certificate; every release is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+from beam_ldp.ledger import BudgetLedger, Check, audit
+from tests.ledger.asked import asked
+from tests.verifier.statements import several_messages, statement
+
+pytestmark = pytest.mark.exact
+
+EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 10_000)
+
+
+def _certified(path: Path, event: Any, about: dict[str, Any]) -> Check:
+    """What the audit says of the certificates of a ledger with one release."""
+    ledger = BudgetLedger.create(f"sqlite:///{path / 'p.db'}")
+    ledger.set_budget("visits", epsilon=30.0, delta=1e-5)
+    ledger.reserve("visits", "run", event, identity=asked("visits", "run"))
+    ledger.settle("run", event, identity=asked("visits", "run"), about=about)
+    (found,) = [check for check in audit(ledger.rows()).checks if "certificate" in check.name]
+    return found
+
+
+def _about(event: Any, run: str = "run", **changed: Any) -> dict[str, Any]:
+    told = statement(event, 1e-6, asked("visits", run).digest.hex())
+    return {name: told[name] for name in ("epsilon", "delta", "certificate")} | changed
+
+
+def test_a_release_is_confirmed(tmp_path: Path) -> None:
+    found = _certified(tmp_path, EVENT, _about(EVENT))
+    assert found.outcome == "passed"
+    (said,) = found.findings
+    assert said.startswith("run 'run': confirmed at epsilon 0.155")
+
+
+def test_a_release_without_one_is_said_to_have_none(tmp_path: Path) -> None:
+    event = several_messages()
+    found = _certified(tmp_path, event, _about(event))
+    assert found.outcome == "passed"
+    assert "not independently checkable: certificates know" in found.findings[0]
+    (tmp_path / "p.db").unlink()
+    assert _certified(tmp_path, EVENT, {}).outcome == "no evidence"
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        (_about(EVENT, epsilon=0.1), "another epsilon"),
+        (_about(ShuffledDpEvent(EVENT.local_event, 11_000)), "counts other reports"),
+        (_about(EVENT, run="another"), "another release"),
+    ],
+)
+def test_a_certificate_is_bound_to_its_row(tmp_path: Path, about: dict[str, Any], why: str) -> None:
+    found = _certified(tmp_path, EVENT, about)
+    assert found.outcome == "failed"
+    assert why in found.findings[0]
