@@ -201,6 +201,7 @@ def _words(record: BatchRecord) -> Words:
     words = replace(
         words, crowd=crowd, public=public, credit=credit, notes=tuple(notes),
         hidden_as="nothing: they are left out",
+        hide_flag="",
         intervals="for the mean reward of each play by itself",
     )  # fmt: skip
     if record.model == "central":

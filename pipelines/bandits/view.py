@@ -36,6 +36,10 @@ def say_service(service: ServiceFolder, form: str, first: str = "") -> None:
         console.print(first, highlight=False)
     if service.progress.decided:
         console.print(_decided(service))
+        shown = service.released(service.progress.decided[-1].batch.number)
+        console.print(
+            f"  {escape(str(shown))}  [dim]what was released of the last one[/dim]", soft_wrap=True
+        )
     for line in _next(service):
         console.print(line, soft_wrap=True, highlight=False)
 

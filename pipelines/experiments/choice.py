@@ -217,6 +217,7 @@ def _words(record: ExperimentRecord) -> Words:
         words,
         public=words.public.replace("the list of values", "the plan of the experiment"),
         hidden_as="nothing: they are left out",
+        hide_flag="",
         intervals=f"for the rate of each arm by itself; {level} for the effects, all at once",
         notes=tuple(notes),
     )

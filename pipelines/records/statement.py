@@ -30,7 +30,8 @@ class Words:
         credit: when the central price holds.
         counted: what the price counts.
         public: the public inputs.
-        hidden_as, hide_flag: what `--bad-rows` makes of unusable rows, and its value for that.
+        hidden_as, hide_flag: what `--bad-rows` makes of unusable rows, and its value for that; no
+            value where nothing hides them.
         intervals: what they hold for.
         notes: further lines on how.
         weak: a paragraph below the prices, where one of them needs it.
@@ -390,9 +391,9 @@ def _what_is_public(record: PrivacyRecord) -> str:
             f"used were reported as {words.hidden_as}, without a trace;"
         )
     else:
+        hides = f" (`--bad-rows {words.hide_flag}` hides that)" if words.hide_flag else ""
         lines.append(
-            f"* that rows were bad, and how many: {record.num_bad_rows or 0:,} rows "
-            f"(`--bad-rows {words.hide_flag}` hides that);"
+            f"* that rows were bad, and how many: {record.num_bad_rows or 0:,} rows{hides};"
         )
     lines.append("* that a person took part.")
     return "## What is public\n\n" + "\n".join(lines)
