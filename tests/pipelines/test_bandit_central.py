@@ -156,6 +156,7 @@ def test_the_same_rewards_again_draw_no_noise(service: Path) -> None:
 def test_a_second_decision_after_a_backup_is_refused(service: Path) -> None:
     """Before anything is read: new noise of the same sums would cost as much again."""
     shutil.rmtree(service / "service/batch-1")
+    shutil.rmtree(service / "service.private")
     for path in (service / "service").glob("batch-2*"):
         path.unlink()
     ledger = f"--ledger=sqlite:///{service}/privacy.db"
@@ -207,7 +208,7 @@ def test_bad_rewards_and_second_rows_of_a_person_do_not_count(service: Path) -> 
     pq.write_table(pa.concat_tables([table, more]), path)
     code, said = advanced(service, path)
     assert code == programs.DONE, said
-    listed = (service / "service.private/batch-2/bad_rows.jsonl").read_text().splitlines()
+    listed = (service / "service.private/batch-2.bad_rows.jsonl").read_text().splitlines()
     assert sorted(json.loads(line)["reason"] for line in listed) == ["NaN", "outside of [-1, 1]"]
     assert state(service)["decided"][1]["people"] == 680
 
