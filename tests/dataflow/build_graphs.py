@@ -2,8 +2,9 @@
 
     python build_graphs.py JOBS OUT
 
-JOBS is a JSON object: name to {"program", "flags"}. OUT gets NAME.pb, the graph that DataflowRunner
-would submit, and about.json, which says where the library was imported from.
+JOBS is a JSON object: name to {"program", "flags"}, and "before" where a command of ours prepares
+it. OUT gets NAME.pb, the graph that DataflowRunner would submit, and about.json, which says where
+the library was imported from.
 """
 
 from __future__ import annotations
@@ -14,17 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import beam_ldp
+from beam_ldp.pipelines.bandit_advance import OpenBatch
+from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.template import build
 from beam_ldp.pipelines.user_mean import UserLevelMean
 
-PROGRAMS: dict[str, Any] = {"frequency": Frequency, "mean": Mean, "user-mean": UserLevelMean}
+PROGRAMS: dict[str, Any] = {
+    "frequency": Frequency,
+    "mean": Mean,
+    "user-mean": UserLevelMean,
+    "bandit advance": OpenBatch,
+}
 
 
 def main(jobs: str, out: str) -> None:
     """One dry run per job."""
     for name, job in json.loads(Path(jobs).read_text()).items():
+        if "before" in job:
+            group(job["before"], standalone_mode=False)
         pipeline, _, _ = build(PROGRAMS[job["program"]], job["flags"])
         result: Any = pipeline.run()
         graph = result.job.proto_pipeline.SerializeToString(deterministic=True)

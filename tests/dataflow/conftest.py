@@ -18,6 +18,7 @@ from tests.dataflow.graph import Graph
 
 SECRET = "raw-value-zq7"  # of a person; in no graph
 USER = 918_273_645  # an id; in no graph
+REWARD = 0.7310585786300049  # of a person; in no graph
 KEY = b"memoize-key-0123456789abcdef-0123456789abcdef"
 LARGE = 4_000_000
 DRY_RUN = [
@@ -35,11 +36,14 @@ def write_data(folder: Path) -> None:
             "word": [SECRET, "red", "green", "blue"] * 250,
             "number": np.arange(1000) % 7,
             "minutes": np.linspace(0, 1440, 1000),
+            "play": ["1:blue", "1:red"] * 500,
+            "reward": 500 * [REWARD, 0.0],
         }
     )
     pq.write_table(people, folder / "people.parquet")
     (folder / "words.txt").write_text("red\ngreen\n")
     (folder / "large.txt").write_text("".join(f"{i}\n" for i in range(LARGE)))
+    (folder / "banners.csv").write_text("name,x,y\nblue,1,0\nred,0,1\n")
     (folder / "key").write_bytes(KEY)
 
 
@@ -58,6 +62,16 @@ def jobs(folder: Path) -> dict[str, dict[str, Any]]:
     reports = ["--local-epsilon=4", "--shuffle-output=reports"]
     large = ["--mechanism=HadamardResponse", "--column=number", f"--domain={folder}/large.txt"]
     minutes = ["--column=minutes", "--range", "0", "1440"]
+    service = ["--state", f"{folder}/service"]
+    start = ["bandit", "start", f"--actions={folder}/banners.csv", "--horizon=3000", *service,
+             "--dataset=d"]  # fmt: skip
+    rewards = [
+        f"--rewards={folder}/people.parquet",
+        "--user-id=uid",
+        f"--memoize-key-file={folder}/key",
+    ]
+    advance = [*service, *rewards, "--no-mlflow", "--no-ledger", *DRY_RUN]
+    bandit = {"program": "bandit advance", "flags": advance, "before": start}
     return (
         job("statistic", "frequency", *words, *person, *named)
         | job("again", "frequency", *words, *person, *named)
@@ -67,6 +81,7 @@ def jobs(folder: Path) -> dict[str, dict[str, Any]]:
         | job("large", "frequency", *large, "--local-epsilon=4")
         | job("mean", "mean", *minutes, *person)
         | job("user-mean", "user-mean", *minutes, *person, "--rows-per-user=4")
+        | {"bandit": bandit}
     )
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
 
 import pytest
 
-from tests.dataflow.conftest import KEY, LARGE, SECRET, USER
+from tests.dataflow.conftest import KEY, LARGE, REWARD, SECRET, USER
 from tests.dataflow.graph import Graph
 
 pytestmark = pytest.mark.dataflow
 
 Graphs = dict[str, Graph]
 RAW = {"TableBlock", "ValueBlock", "CandidateBlock", "PersonSums"}
-NAMES = ["statistic", "memoized", "batch", "global", "large", "mean", "user-mean"]
+NAMES = ["statistic", "memoized", "batch", "global", "large", "mean", "user-mean", "bandit"]
 
 
 def exchanged(graph: Graph, kind: str) -> set[str]:
@@ -48,7 +49,8 @@ def test_built_by_the_installed_wheel(built: Path, graphs: Graphs) -> None:
 def test_no_value_no_id_no_key_in_it(graphs: Graphs, name: str) -> None:
     everything = graphs[name].everything
     user = [USER.to_bytes(8, order) for order in ("little", "big")] + [b"%d" % USER]
-    for secret in (SECRET.encode(), KEY, *user):
+    reward = [struct.pack(f"{order}d", REWARD) for order in "<>"] + [repr(REWARD).encode()]
+    for secret in (SECRET.encode(), KEY, *user, *reward):
         assert secret not in everything
 
 
@@ -117,6 +119,7 @@ BOUNDING = {
     "statistic": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
     "memoized": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
     "mean": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
+    "bandit": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
     "user-mean": (
         "Estimate/Mean per person/Bring persons together/GroupByKey",
         "PersonSums",
@@ -138,7 +141,7 @@ def test_raw_rows_are_exchanged_only_to_find_each_person(graphs: Graphs, name: s
 
 
 def test_reports_stay_inside_where_only_sums_leave(graphs: Graphs) -> None:
-    for name in ("statistic", "memoized", "large", "mean"):
+    for name in ("statistic", "memoized", "large", "mean", "bandit"):
         assert not exchanged(graphs[name], "ReportBlock")
         assert not crossing(graphs[name]) & {"ReportBlock", "ReportPiece", "ShuffledBlock"}
 
