@@ -30,6 +30,12 @@ def plain_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(autouse=True)
+def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow leaves the address of another test's store in the environment."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def confirmed_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record that a test's program writes is confirmed by the verifier, or says why not.
 

@@ -30,12 +30,6 @@ def told(*flags: str) -> dict:
     return json.loads(answer.stdout)
 
 
-@pytest.fixture(autouse=True)
-def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow leaves the address of another test's store in the environment."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
 @pytest.fixture(scope="module")
 def actions(tmp_path_factory):
     """A file of four actions in each format, with a column of names that is no feature."""

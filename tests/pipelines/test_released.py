@@ -39,7 +39,6 @@ ASKED: dict[str, Any] = {
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where temporary files go: nothing may stay there."""
     monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     place = tmp_path / "scratch"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))

@@ -95,7 +95,6 @@ def ledger_of(place: Path) -> BudgetLedger:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(stream_log, "EVERY", 0.0)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "first.csv").write_text("colour,id,t\nred,1,5\n")
