@@ -200,6 +200,29 @@ class LocalRandomizer(ABC):
     ) -> np.ndarray:
         """Exact variance of each component of `Estimate.value`; the worst truth if None."""
 
+    @property
+    def reach(self) -> float:
+        """How far one person who forges her reports moves `num_users` times the estimate.
+
+        The farthest that anything she can send is read from a value of the domain, hers or not; an
+        honest person's reports are read as her value on average. So F forgers among n people move
+        the estimate by at most F/n times this, and a report that no device sends moves nothing: it
+        is refused (`possible`). Frequencies: of one value's count, in people. Means: Euclidean
+        length, in the unit of the data.
+
+        Against forgers nothing is promised but this: the local epsilon says how little a report
+        tells, and for the same reason each counts for more than one. (Cheu, Smith and Ullman 2021
+        prove that no mechanism does much better.)
+
+        Raises:
+            NotImplementedError: if the mechanism does not say.
+
+        >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+        >>> round(KRandomizedResponse(266, 4.0).reach, 2)
+        5.94
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how far a report reaches")
+
     # What it costs -----------------------------------------------------------------------
 
     def channel(self) -> np.ndarray:
@@ -562,6 +585,11 @@ class FrequencyOracle(LocalRandomizer):
     def support_counts(self, statistic: np.ndarray) -> np.ndarray:
         """Reports that support each value: `(domain_size,)`."""
         return statistic
+
+    @property
+    def reach(self) -> float:
+        p, q = self.support_probabilities
+        return max(1 - q, p) / (p - q)
 
     def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         """The unbiased frequencies alone."""

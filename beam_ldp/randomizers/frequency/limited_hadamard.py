@@ -287,6 +287,12 @@ class LimitedHadamard(FrequencyOracle):
         said = (inside + outside) / 2  # over a set and its complement; else they are alike
         return asked * (said * yes**2 + (answers - said) * no**2)
 
+    @property
+    def reach(self) -> float:
+        """A report counts (1 +- (K - 1) score) / K, or 1/K where it is silent."""
+        told = self.num_rows * max(map(abs, self._scores))
+        return max(1 + told, self._order - 1 + told) / self._order
+
     def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         """The first row, which nobody is asked about, would say 1 for everybody."""
         yes, no = self._scores

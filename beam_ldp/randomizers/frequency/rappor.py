@@ -343,6 +343,17 @@ class Rappor(FrequencyOracle):
             raise NotImplementedError("Rappor with Bloom filters is not a pure oracle")
         return self._bit_law
 
+    @property
+    def reach(self) -> float:
+        """With Bloom filters: of the best bits of the best cohort, for or against a value."""
+        if self.num_bits is None:
+            return super().reach
+        one, zero = self._bit_law
+        by_cohort = self._code.decoder().reshape(self.domain_size, self.num_cohorts, -1)
+        ends = np.stack([by_cohort * (1 - zero), by_cohort * -zero]) / (one - zero)
+        most, least = ends.max(axis=0).sum(axis=-1).max(), ends.min(axis=0).sum(axis=-1).min()
+        return float(max(most, 1 - least))
+
     def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         if self.num_bits is None:
             return super().frequencies(statistic, num_users)

@@ -253,6 +253,11 @@ class BlockOracle(SymbolOracle):
         return 1 / (self.num_favoured * (law.favoured_probability - law.other_probability))
 
     @property
+    def reach(self) -> float:
+        """Whoever holds a value can speak against it."""
+        return 1 + self._scale
+
+    @property
     def _on_block(self) -> tuple[float, float]:
         """Chance that a report lies on a given block: for a value of that block, and another."""
         law = self._law

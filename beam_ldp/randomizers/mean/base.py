@@ -334,6 +334,23 @@ class MeanRandomizer(LocalRandomizer):
         """The most that the mechanism itself moves the mean by, averaged over what is public."""
         return self.bias_bound
 
+    @property
+    def _longest_read(self) -> float:
+        """The greatest length that one person's reports can be read as."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how far a report reaches")
+
+    @property
+    def reach(self) -> float:
+        """The longest reading against the farthest vector: attained in Euclidean balls, and an
+        upper bound where no reading points away from a vector that is farthest."""
+        return self._longest_read + self._farthest_value
+
+    @property
+    def _farthest_value(self) -> float:
+        """Length of the longest vector of the domain."""
+        corners = {"linf": math.sqrt(self.dimension)}
+        return self.radius * corners.get(self.norm, 1.0)
+
     @abstractmethod
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         """Unbiased mean, `(dimension,)`, in the unit of the data; `num_users` > 0."""

@@ -316,6 +316,27 @@ class BlockMean(MeanRandomizer):
         ]
         return 2 * self._half_range * max(moves) / num_users
 
+    @property
+    def reach(self) -> float:
+        """Of all messages of a person, each about the coordinate of its block that suits her.
+
+        Exact for one level of an interval, an upper bound for several, and for rotated vectors
+        (exact there where nothing is padded).
+        """
+        if not self._centred:
+            return super().reach  # of the printed decoding, which nobody should plan with
+        half, levels = self._half_range, []
+        for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
+            starts, _ = self.layout.blocks(level)
+            sizes, contrast, _ = self.layout.coordinate_laws(level)
+            levels.append(half * weight * (sizes / contrast)[starts])
+        if self.rotates or len(levels) > 1:
+            longest = math.fsum(float(np.linalg.norm(pulls)) for pulls in levels)
+            corner = self.radius if self.rotates else half * math.sqrt(self.dimension)
+            return longest + corner
+        told, silent = float(((levels[0] + half) ** 2).sum()), self.dimension - len(levels[0])
+        return math.sqrt(told + silent * half**2)
+
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         return self._decode(self._centre(statistic, num_users))
 

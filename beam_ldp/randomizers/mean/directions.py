@@ -260,6 +260,11 @@ class DirectionMean(MeanRandomizer):
     # Reading back ----------------------------------------------------------------------------
 
     @property
+    def _longest_read(self) -> float:
+        """All reports have one length, but where a mechanism says otherwise."""
+        return self._largest_coordinate * self.radius
+
+    @property
     def statistic_shape(self) -> tuple[int, ...]:
         return (2, self.dimension)
 

@@ -194,6 +194,11 @@ class KashinMean(MeanRandomizer):
         """Every seed and every row of signs."""
         return below(reports, 1 << self.bits_per_report)
 
+    @property
+    def _longest_read(self) -> float:
+        """If all signs of a report were about one coefficient."""
+        return self.level * self.radius * math.sqrt(self.dimension) / self._gain
+
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         scale = self.level * self.radius * math.sqrt(self.coefficients) / (self._bits * self._gain)
         return scale / num_users * self._synthesize(statistic[None, :])[0]

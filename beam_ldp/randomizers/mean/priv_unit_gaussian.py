@@ -172,6 +172,10 @@ class PrivUnitGaussian(DirectionMean):
         return math.hypot(along, across) / (self.marginal * self._unit_step)
 
     @property
+    def _longest_read(self) -> float:
+        return self._longest * self.fixed_point.step
+
+    @property
     def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
         """All up to the longest: a report pulls the mean by that over the number of users."""
         return np.zeros(1), np.array([self._longest + self._off_by(self._longest)])

@@ -303,6 +303,10 @@ class PrivUnitInf(MeanRandomizer):
     def _possible_reports(self) -> str:
         return f"have zero bits after their first {self.dimension}"
 
+    @property
+    def _longest_read(self) -> float:
+        return self.radius / self.marginal * math.sqrt(self.dimension)
+
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         return self.radius / self.marginal * (2 * statistic - num_users) / num_users
 

@@ -156,6 +156,10 @@ class ProjectedPrivUnit(DirectionMean):
         return 1 / self.base.marginal
 
     @property
+    def _longest_read(self) -> float:
+        return self.expansion * self._largest_coordinate * self.radius
+
+    @property
     def bits_per_report(self) -> int:
         return self._coordinate_bits + _SEED_BITS
 

@@ -267,6 +267,12 @@ class ScalarMean(MeanRandomizer):
     def _possible_reports(self) -> str:
         return f"lie in [0, {len(self.points)})"
 
+    @property
+    def reach(self) -> float:
+        """Either end of the range, against the reading that is farthest from it."""
+        decoded, points = self.response.decoded, self.points
+        return float(max(decoded.max() - points[0], points[-1] - decoded.min()))
+
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         return np.array([statistic @ self.response.decoded / num_users])
 
