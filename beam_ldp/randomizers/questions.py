@@ -55,6 +55,11 @@ class EveryQuestion(Questions):
         """What makes the message of each column: every column has a price of its own."""
         return self.oracles
 
+    @property
+    def reach(self) -> float:
+        """Of the question where a liar gets farthest; she may lie to all."""
+        return max(oracle.reach for oracle in self.oracles)
+
     def shares(self, num_users: int) -> np.ndarray:
         return np.full(len(self.oracles), float(num_users))
 
@@ -174,6 +179,15 @@ class OneQuestion(Questions):
 
     def log_ratio_max(self) -> float:
         return max(oracle.log_ratio_max() for oracle in self.oracles)
+
+    @property
+    def reach(self) -> float:
+        """Liars all answer one question, which a share of the honest people does.
+
+        F of them among n move its frequencies by F / ((n - F)/Q + F) of the oracle's reach on
+        average, Q questions: at most by Q F/n.
+        """
+        return len(self.oracles) * max(oracle.reach for oracle in self.oracles)
 
     def shares(self, num_users: int) -> np.ndarray:
         return np.full(len(self.oracles), num_users / len(self.oracles))

@@ -26,6 +26,7 @@ from beam_ldp.pipelines.frequencies.questions import (
 from beam_ldp.pipelines.inputs.public_lists import check_groups
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
+from beam_ldp.pipelines.records.forging import forged_rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings, checked, need, section_from, settings_from
 from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
@@ -86,7 +87,7 @@ class FrequencyPlanner(Planner[FrequencySettings]):
             return self.survey.expected(choice)
         error, n = choice.predicted_error, choice.num_reports
         said = f"{readable(error)} of the people, that is {error * n:,.0f} of {n:,}"
-        return [("error of a rare value", said)]
+        return [("error of a rare value", said), *forged_rows(choice.mechanism, n)]
 
     def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         if isinstance(choice, SurveyChoice):

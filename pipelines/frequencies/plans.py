@@ -14,6 +14,7 @@ from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, plans_of, ra
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import designs_of
 from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
@@ -244,6 +245,7 @@ def frequency_row(plan: Plan, users: int) -> dict[str, Any]:
         "rms_error": plan.rms_error,
         "bits_per_report": plan.bits_per_report,
         "random_bits": plan.random_bits,
+        "forged": forged_moves(plan.randomizer, users),
         "decoding": plan.decoding,
         "excluded": plan.excluded or None,
     }
@@ -257,11 +259,12 @@ def show_frequencies(plans: Sequence[Plan], users: int, title: str, limited: boo
     table = Table(
         title=title,
         title_justify="left",
-        caption="error: standard error of the count of a value that hardly anybody holds",
+        caption="error: standard error of the count of a value that hardly anybody holds\n"
+        "1 % lie: by how many people they move the count of a value, at most",
         caption_justify="left",
     )
     table.add_column("mechanism", no_wrap=True)
-    headings = ("local epsilon", "epsilon", "error (people)", "bits")
+    headings = ("local epsilon", "epsilon", "error (people)", "1 % lie", "bits")
     for heading in (*headings, "random bits") if limited else headings:
         table.add_column(heading, justify="right")
     usable = [plan for plan in plans if not plan.excluded]
@@ -271,6 +274,7 @@ def show_frequencies(plans: Sequence[Plan], users: int, title: str, limited: boo
             number(plan.local_epsilon),
             number(plan.epsilon),
             f"{plan.standard_error * users:,.0f}",
+            forged_cell(forged_moves(plan.randomizer, users)),
             f"{plan.bits_per_report:,}",
             *((number(plan.random_bits),) if limited else ()),
             style="bold" if i == 0 else None,

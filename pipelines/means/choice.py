@@ -18,6 +18,7 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.public_lists import read_public
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
+from beam_ldp.pipelines.records.forging import forged_rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import (
@@ -274,7 +275,9 @@ class MeanPlanner(VectorPlanner[MeanSettings]):
         assert isinstance(choice, MeanChoice)
         best = comparison_of(*choice.against_the_best)
         said = [("error of a coordinate", _error_said(self, choice) + self._of_how_many)]
-        return [*said, ("against the best possible", best)] if best else said
+        unit = "" if self.ranges is None else "(half ranges, Euclidean length)"
+        compared = [("against the best possible", best)] if best else []
+        return [*said, *compared, *forged_rows(choice.mechanism, unit=unit)]
 
     def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         assert isinstance(choice, MeanChoice)

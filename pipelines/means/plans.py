@@ -11,6 +11,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines.means.attack import attack_row, show_attacks
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
+from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans
@@ -102,6 +103,7 @@ def mean_row(plan: MeanPlan) -> dict[str, Any]:
         "times_lower_bound": times if math.isfinite(times) else None,
         "lower_bound_name": plan.lower_bound_name,
         "bits_per_report": plan.bits_per_report,
+        "forged": forged_moves(plan.randomizer, 1),
         "decoding": plan.decoding,
         "excluded": plan.excluded or None,
     }
@@ -115,14 +117,15 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
         title=title,
         title_justify="left",
         caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
-        f"times: squared error over {reference}",
+        f"times: squared error over {reference}\n"
+        "1 % lie: how far they move the mean, at most (Euclidean length)",
         caption_justify="left",
         box=None,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
     )
     table.add_column("\nmechanism", no_wrap=True)
     for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
-                    "\ntimes", "\nbits"):  # fmt: skip
+                    "\ntimes", "1 %\nlie", "\nbits"):  # fmt: skip
         table.add_column(heading, justify="right", no_wrap=True)
     for i, one in enumerate(usable):
         table.add_row(
@@ -133,6 +136,7 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
             readable(one.standard_error),
             readable(one.rms_error),
             readable(one.times_lower_bound),
+            forged_cell(forged_moves(one.randomizer, 1)),
             f"{one.bits_per_report:,}",
             style="bold" if i == 0 else None,
         )

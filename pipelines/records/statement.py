@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
+from beam_ldp.pipelines.records.forging import forged_said, mechanism_of
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.wording import many, number, rounded_down
 from beam_ldp.randomizers.estimate import readable
@@ -43,6 +44,7 @@ class Words:
         actors: who sees what, bullets, where it is not device, shuffler and collector.
         outside: what readers of the result see.
         promised: which epsilon the law of the mechanism satisfies.
+        unit: of means, where it is not that of the data.
     """
 
     whole: str
@@ -68,6 +70,7 @@ class Words:
     actors: str = ""
     outside: str = "what left the shuffler"
     promised: str = "the local epsilon"
+    unit: str = ""
 
 
 @singledispatch
@@ -131,6 +134,7 @@ def _mean(record: MeanRecord) -> Words:
         intervals="for each coordinate by itself in the files, for all coordinates at once in the "
         "table and in the plot. Errors are " + _error_bars(record) + _draw(record) + _bias(record),
         notes=(f"values: {record.values}", _outside(record)),
+        unit="(half ranges, Euclidean length)" if record.in_ranges else "",
     )
     if record.messages_per_user > 1:
         words = with_messages(words, record)
@@ -417,6 +421,8 @@ def _how(record: PrivacyRecord) -> str:
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}"]
+    if forged := forged_said(mechanism_of(record.mechanism), unit=words.unit):
+        lines.append(f"* no interval covers liars, who may send any report: {forged}")
     if record.postprocess != "none":
         lines.append(
             f"* the frequencies shown were post-processed, {_POSTPROCESS[record.postprocess]}, "

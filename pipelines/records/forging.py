@@ -1,0 +1,85 @@
+"""What people who lie can do to a result: said in plans and statements, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.randomizers.question_set import Questions
+
+SHARES = (0.001, 0.01, 0.05)  # of the reports that are forged
+SHOWN = 0.01  # in tables
+
+
+def forged_moves(mechanism: LocalRandomizer | None, people: int) -> dict[str, float] | None:
+    """How far forged reports move an estimate at most, by their share of all.
+
+    Args:
+        mechanism: of the reports.
+        people: who send them.
+
+    Returns:
+        By share ("0.01"): of frequencies the count of one value, in people; of means the vector's
+        Euclidean length, in the unit of the data. None where the mechanism does not say.
+    """
+    if mechanism is None:
+        return None
+    try:
+        reach = mechanism.reach
+    except NotImplementedError:
+        return None
+    each = reach * people if _counts(mechanism) else reach
+    return {f"{share:g}": share * each for share in SHARES}
+
+
+def forged_cell(moves: Mapping[str, float] | None) -> str:
+    """Of a table of plans."""
+    if moves is None:
+        return "?"
+    return forged_text(moves[f"{SHOWN:g}"])
+
+
+def forged_said(mechanism: LocalRandomizer | None, people: int = 0, unit: str = "") -> str:
+    """A line of a plan or statement; empty where nothing is known.
+
+    Args:
+        mechanism: of the reports.
+        people: who send them; 0 tells of shares of them.
+        unit: of means, where it is not that of the data.
+    """
+    moves = forged_moves(mechanism, people or 1)
+    if mechanism is None or moves is None:
+        return ""
+    what = "the mean"
+    if _counts(mechanism):
+        what, unit = "the count of a value", "people" if people else "% of the people"
+    hundred = 100 if unit.startswith("%") else 1
+    said = [forged_text(hundred * moved) for moved in moves.values()]
+    shares = [f"{100 * share:g} %" for share in SHARES]
+    far = f"{', '.join(said[:-1])} or {said[-1]} {unit}".rstrip()
+    return f"{', '.join(shares[:-1])} or {shares[-1]} of liars move {what} by up to {far}"
+
+
+def forged_text(moved: float) -> str:
+    """A distance, never below the real one by more than its last digit."""
+    return f"{moved:,.0f}" if moved >= 100 else readable(moved)
+
+
+def forged_rows(mechanism: Any, people: int = 0, unit: str = "") -> list[tuple[str, str]]:
+    """The same as a row of what a plan says, if there is any."""
+    said = forged_said(mechanism, people, unit)
+    return [("if people lie", said)] if said else []
+
+
+def mechanism_of(config: Mapping[str, Any]) -> LocalRandomizer | None:
+    """What a record's configuration stands for; None where that is no mechanism of one report."""
+    try:
+        return LocalRandomizer.from_config(dict(config))
+    except ValueError:
+        return None
+
+
+def _counts(mechanism: LocalRandomizer) -> bool:
+    return isinstance(mechanism, (FrequencyOracle, Questions))
