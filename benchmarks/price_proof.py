@@ -120,6 +120,7 @@ def clones(epsilon: float, people: int) -> Pairs:
 
 
 def clone_epsilon(epsilon: float, people: int, delta: float) -> float:
+    """The least epsilon of that pair, or the local one."""
     return min(epsilon, epsilon_of(clones(epsilon, people), delta))
 
 
@@ -165,6 +166,7 @@ def response(values: int, epsilon: float) -> tuple[Any, np.ndarray]:
 
 
 def local_reports(rng: np.random.Generator) -> Case:
+    """Reports that are seen with names, several rounds."""
     epsilon, delta, values = some(rng)
     event, rows = response(values, epsilon)
     count = int(rng.integers(1, 5))
@@ -173,6 +175,7 @@ def local_reports(rng: np.random.Generator) -> Case:
 
 
 def any_shuffle(rng: np.random.Generator) -> Case:
+    """All that is known is the local epsilon."""
     epsilon, delta, _ = some(rng)
     people = int(rng.integers(1, 7))
     event = ShuffledDpEvent(LocalRandomizerDpEvent(epsilon), people)
@@ -181,6 +184,7 @@ def any_shuffle(rng: np.random.Generator) -> Case:
 
 
 def own_shuffle(rng: np.random.Generator) -> Case:
+    """The mechanism's own table."""
     epsilon, delta, values = some(rng)
     event, rows = response(values, epsilon)
     people = int(rng.integers(1, 7))
@@ -190,6 +194,7 @@ def own_shuffle(rng: np.random.Generator) -> Case:
 
 
 def shuffle_with_fakes(rng: np.random.Generator) -> Case:
+    """Fakes hide nobody."""
     epsilon, delta, values = some(rng)
     event, rows = response(values, epsilon)
     honest, fakes = int(rng.integers(1, 6)), int(rng.integers(1, 4))
@@ -199,6 +204,7 @@ def shuffle_with_fakes(rng: np.random.Generator) -> Case:
 
 
 def repeated_shuffles(rng: np.random.Generator) -> Case:
+    """Of the same people, fresh noise each."""
     epsilon, delta, _ = some(rng)
     event, rows = response(2, epsilon)
     people, count = int(rng.integers(1, 6)), int(rng.integers(2, 4))
@@ -223,6 +229,7 @@ def two_columns(rng: np.random.Generator) -> Case:
 
 
 def any_sample(rng: np.random.Generator) -> Case:
+    """Of all people some, at random."""
     epsilon, delta, _ = some(rng)
     people = int(rng.integers(2, 6))
     drawn = int(rng.integers(1, people + 1))
@@ -232,6 +239,7 @@ def any_sample(rng: np.random.Generator) -> Case:
 
 
 def own_sample(rng: np.random.Generator) -> Case:
+    """The same with an own table, once or twice."""
     epsilon, delta, values = some(rng)
     local, rows = response(values, epsilon)
     people, count = int(rng.integers(2, 6)), 1
@@ -245,6 +253,8 @@ def own_sample(rng: np.random.Generator) -> Case:
 
 
 def coins(sampling: str) -> Callable[[np.random.Generator], Case]:
+    """People, or each of their points, who come by a coin; how many came is seen."""
+
     def case(rng: np.random.Generator) -> Case:
         epsilon, delta, _ = some(rng)
         local, rows = response(2, epsilon)
@@ -257,6 +267,7 @@ def coins(sampling: str) -> Callable[[np.random.Generator], Case]:
 
 
 def several_points(rng: np.random.Generator) -> Case:
+    """Clients who hold several points, of which some are sent."""
     epsilon, delta, _ = some(rng)
     shapes = [(3, 2, 2, 1), (3, 2, 1, 1), (2, 3, 2, 1), (2, 3, 1, 2), (2, 3, 2, 2)]
     clients, points, drawn, sent = shapes[int(rng.integers(len(shapes)))]
@@ -357,6 +368,7 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 where every row holds."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--configurations", type=int, default=CONFIGURATIONS)
     parser.add_argument("--kind", choices=[*KINDS], help="one alone; writes nothing")
