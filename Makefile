@@ -29,7 +29,7 @@ UV = $(CURDIR)/$(BIN)/uv
 # uv by itself leaves that to the first run, and where nothing may be written, to every run.
 export UV_COMPILE_BYTECODE := 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
-SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
+SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters spec tests benchmarks
 
 .PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml first-day pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
@@ -283,7 +283,7 @@ lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
 	$(BIN)/ruff format --check $(SOURCES)
 	cd build/layout
 	$(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters
+		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters -p spec
 	$(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 
 # Links to the packages under the names they are installed with: mypy and import-linter find modules
@@ -293,7 +293,7 @@ build/layout:
 	rm -rf $@
 	mkdir -p $@/beam_ldp
 	ln -s $(CURDIR)/beam_ldp/* $(CURDIR)/pipelines $@/beam_ldp
-	ln -s $(CURDIR)/mlflow/mlflow_ldp $(CURDIR)/tff_adapters $@
+	ln -s $(CURDIR)/mlflow/mlflow_ldp $(CURDIR)/tff_adapters $(CURDIR)/spec $@
 
 format: $(VENV)/.ready  ## let ruff format and fix the code
 	$(BIN)/ruff check --fix $(SOURCES)

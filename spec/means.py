@@ -1,0 +1,91 @@
+"""Means: vectors of a ball, in the unit of the data. The mean's coordinate j is `estimate` of j."""
+import hashlib
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from fractions import Fraction
+
+from spec import laws
+from spec.frequency import Extra, Spec, Words, odd
+from spec.laws import WORDS
+
+Floats = list[float]
+
+def clip(x: Floats, norm: str, radius: float) -> Floats:
+    """A vector onto the ball: coordinate by coordinate ("linf"), else shortened."""
+    if norm == "linf":
+        return [min(max(a, -radius), radius) for a in x]
+    length = math.hypot(*x) if norm == "l2" else math.fsum(map(abs, x))
+    return [a * (radius / length) for a in x] if length > radius else x
+
+def ScalarMean(local_epsilon: float, radius: float, cells: int, signed: bool) -> Spec:
+    """On the uniform grid. The first word rounds the number to a point, the second protects it."""
+    unit = [i * (1.0 / cells) for i in range(cells)] + [1.0]
+    points = [radius * (2 * u - 1) if signed else radius * u for u in unit]
+    v, threshold = len(points), laws.two_level_threshold(len(points), 1, local_epsilon)
+    def randomize(x: Floats, words: Words, extra: Extra) -> list[int]:
+        high, low = divmod(words[1] * v, WORDS)
+        cell = min(max(bisect_right(points, x[0]) - 1, 0), cells - 1)
+        coin = ((words[0] >> 12) + 0.5) * 2.0**-52
+        up = coin * (points[cell + 1] - points[cell]) < x[0] - points[cell]
+        return [cell + up if low < threshold else high]
+    gain, other = Fraction(WORDS, threshold), Fraction(WORDS - threshold, v * WORDS)
+    offset = -gain * other * sum(map(Fraction, points))
+    return Spec(2, [v], randomize, lambda report, j: points[report[0]], gain, offset)
+
+def two_response(
+    size: int, messages: Words, epsilons: Floats, half: float, middle: float,
+    entry: Callable[[int, int], float],
+) -> Spec:
+    """Messages about coordinates i of what a vector x is turned into: the sum over j of
+    entry(i, j) (x[j] - middle), in [-half, half]: twice a place, uniform in its block, plus a noisy
+    bit. Level k is a binary digit of the coordinate, the last one what is left of it, and has
+    messages[k] blocks, the larger ones first, or several messages of every coordinate."""
+    columns, digits = [], len(messages) - 1
+    for level, (count, epsilon) in enumerate(zip(messages, epsilons)):
+        small, larger = divmod(size, min(count, size))
+        for i in [*range(min(count, size))] * max(1, count // size):
+            start, width = i * small + min(i, larger), small + (i < larger)
+            zero = laws.message_threshold(width, epsilon)  # words, per width, for a one at 0
+            weight = width * WORDS / (WORDS - 2 * zero) / max(1, count // size)
+            columns.append((level, start, width, zero, weight / 2 ** min(level + 1, digits)))
+    def randomize(x: Floats, words: Words, extra: Extra) -> list[int]:
+        report = []
+        for word, (level, start, width, zero, _) in zip(words, columns):
+            place, low = divmod(word * width, WORDS)
+            turned = math.fsum(entry(start + place, j) * (a - middle) for j, a in enumerate(x))
+            scaled = min(max(0.5 + 0.5 / half * turned, 0.0), 1.0) * 2.0**digits
+            whole = min(int(scaled), 2**digits - 1)
+            share = scaled - whole if level == digits else float(whole >> digits - 1 - level & 1)
+            span = WORDS - 2 * zero
+            more = span if share == 1 else int(share * math.nextafter(float(span), 0.0))
+            report.append(2 * place + (low < zero + more))
+        return report
+    def read(report: list[int], j: int) -> float:
+        return math.fsum(weight * (2 * (message % 2) - 1) * entry(start + message // 2, j)
+                         for message, (_, start, _, _, weight) in zip(report, columns))
+    counts = [2 * width for _, _, width, _, _ in columns]
+    return Spec(len(columns), counts, randomize, read, Fraction(half), Fraction(middle),
+                histogram=False)
+
+def BinaryVectorMean(dimension: int, messages: Words, message_epsilons: Floats) -> Spec:
+    return two_response(dimension, messages, message_epsilons, 0.5, 0.5, int.__eq__)
+
+def LInfMean(dimension: int, messages: Words, message_epsilons: Floats, radius: float) -> Spec:
+    return two_response(dimension, messages, message_epsilons, radius, 0.0, int.__eq__)
+
+def L2Mean(
+    dimension: int, messages: Words, message_epsilons: Floats, radius: float, cutoff: float,
+    rotation_seed: int | None,
+) -> Spec:
+    """Turned by public signs and the Walsh-Hadamard matrix; rarely is a coordinate cut off."""
+    size, seed = 1 << (dimension - 1).bit_length(), rotation_seed or 0  # below 0: no signs
+    drawn = hashlib.shake_256(b"beam-ldp rotation signs %d" % seed).digest(size)
+    def entry(i: int, j: int) -> float:
+        sign = seed >= 0 and drawn[j // 8] >> (7 - j % 8) & 1
+        return (-1 if odd(i & j) != sign else 1) / math.sqrt(size)
+    half = cutoff * radius / math.sqrt(size)
+    return two_response(size, messages, message_epsilons, half, 0.0, entry)
+
+def L1Mean(dimension: int, messages: Words, message_epsilons: Floats, radius: float) -> Spec:
+    return L2Mean(dimension, messages, message_epsilons, radius, 1.0, -1)
