@@ -305,12 +305,14 @@ def _as_bytes(ids: UserIds) -> list[bytes]:
 
 def _tags(secret: bytes, users: UserIds, values: np.ndarray) -> np.ndarray:
     """One 128-bit tag per (user, value): uint64, (n, 2)."""
+    if values.dtype.kind in "iu":
+        values = values.astype(np.int64)  # an index is one value, in whatever array it stands
     if values.ndim > 1 or values.dtype.kind not in "iu":
         return _tags_of_bytes(secret, users, values)
     if users.texts is None:
         blocks = np.empty((len(users), 2), dtype=np.uint64)
         blocks[:, 0] = users.integers.astype(np.uint64)
-        blocks[:, 1] = values.astype(np.int64).astype(np.uint64)
+        blocks[:, 1] = values.astype(np.uint64)
         cipher = Cipher(algorithms.AES(derive_key(secret, b"integer ids")), modes.ECB())
         return encrypt_blocks(cipher, blocks)
     tags = np.empty((len(users), 2), dtype=np.uint64)

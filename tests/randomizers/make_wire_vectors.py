@@ -20,6 +20,9 @@ from spec.frequency import Spec
 
 FOLDER = Path(__file__).parent / "wire_vectors"
 INPUTS = Path(__file__).parent / "wire_inputs.json"
+PLAIN = {  # fields that no function of the specification takes, because it knows these alone
+    "grid": "uniform", "preset": None, "num_bits": None, "report_probabilities": None,
+}  # fmt: skip
 
 
 def mechanism_of(config: dict[str, Any]) -> Spec:
@@ -28,6 +31,8 @@ def mechanism_of(config: dict[str, Any]) -> Spec:
     made: Any = next(
         vars(room)[config["mechanism"]] for room in rooms if config["mechanism"] in vars(room)
     )
+    if any(config.get(name, plain) != plain for name, plain in PLAIN.items()):
+        raise ValueError(f"the specification knows {config['mechanism']} with {PLAIN} alone")
     if "oracles" in config:
         return made([mechanism_of(oracle) for oracle in config["oracles"]])
     return made(**{name: config[name] for name in inspect.signature(made).parameters})

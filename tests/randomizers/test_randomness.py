@@ -141,6 +141,18 @@ def test_one_id_however_it_is_written():
 
 
 @pytest.mark.exact
+def test_one_value_in_whatever_array_it_stands():
+    """A retry whose indices came as bytes or 32-bit numbers repeats the report, for ids that are
+    texts and for values of several indices too."""
+    for ids in (["ann", "bob"], [7, "bob"], [7, 8]):
+        for values in ([3, 200], [[3, 200], [0, 1]]):
+            expected = memoized(ids, np.array(values, dtype=np.int64))
+            for dtype in (np.uint8, np.int32, np.uint64, ">i4"):
+                again = memoized(ids, np.array(values, dtype=dtype))
+                np.testing.assert_array_equal(again, expected)
+
+
+@pytest.mark.exact
 def test_vectors_as_values():
     rows = np.array([[0.5, 1.0], [0.5, 1.5]])
     words = memoized([1, 1], rows)
