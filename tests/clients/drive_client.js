@@ -38,6 +38,9 @@ const commands = {
     };
   },
 
+  /** The same of several. */
+  vectors: ({ vectors }) => Promise.all(vectors.map((vector) => commands.vector({ vector }))),
+
   /** Canonical texts and digests of identities, and the commitment to a key. */
   async identities({ vectors, key }) {
     const found = await Promise.all(vectors.map(async ({ identity }) => ({

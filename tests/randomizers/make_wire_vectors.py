@@ -90,46 +90,52 @@ def listed(mechanism: Spec, config: dict[str, Any], report: list[int]) -> Any:
     return [row + [0] * (max(map(len, rows)) - len(row)) for row in rows]
 
 
-def words_of(given: dict[str, Any], i: int, identity: Any, digest: bytes) -> Callable[[int], int]:
+def words_of(given: dict[str, Any], i: int, identity: Any) -> Callable[[int], int]:
     """The words of one person, by their positions."""
     if "words" in given:
         return lambda at: int(given["words"][i][str(at)])
     held = given["held"][i]
+    digest = bytes.fromhex(identity["mechanism"])
     secret = prf.secret(bytes.fromhex(given["key"]), b"words", identity, digest)
     tag = prf.tag(secret, given["people"][i], *(held if isinstance(held, list) else [held]))
     return lambda at: prf.word(secret, tag, at)
 
 
+def release_terms(config: dict[str, Any], mechanism: Spec, identity: Any) -> dict[str, Any]:
+    """`release.json` of an identity that lacks its mechanism."""
+    text = names.mechanism_text(config)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    identity = {**identity, "mechanism": digest}
+    return {
+        "terms_version": 2,
+        "format_version": 2,
+        "release_id": identity["release_id"],
+        "identity": identity,
+        "identity_digest": names.identity_digest(identity).hex(),
+        "mechanism": text,
+        "bits_per_report": wire.num_bits(mechanism),
+        "simulated": False,
+    }
+
+
 def vector(given: dict[str, Any]) -> dict[str, Any]:
     """Everything about one release; people's words are given, or follow from a secret key."""
     config, mechanism = given["config"], mechanism_of(given["config"])
-    text, key, envelope_id = names.mechanism_text(config), given.get("key"), bytes(range(1, 17))
-    mechanism_digest = hashlib.sha256(text.encode()).digest()[:16]
-    identity = {**given["identity"], "mechanism": mechanism_digest.hex()}
+    key, envelope_id, identity = given.get("key"), bytes(range(1, 17)), given["identity"]
     if given.get("values"):
-        identity["values"] = names.digest_of(*given["values"], "other")
+        identity = {**identity, "values": names.digest_of(*given["values"], "other")}
     if key:
-        identity["key"] = names.key_commitment(bytes.fromhex(key))
-    found: dict[str, Any] = {
-        "terms": {
-            "terms_version": 2,
-            "format_version": 2,
-            "release_id": identity["release_id"],
-            "identity": identity,
-            "identity_digest": names.identity_digest(identity).hex(),
-            "mechanism": text,
-            "bits_per_report": wire.num_bits(mechanism),
-            "simulated": False,
-        },
-        "identity_text": names.identity_text(identity),
-    }
+        identity = {**identity, "key": names.key_commitment(bytes.fromhex(key))}
+    terms = release_terms(config, mechanism, identity)
+    identity = terms["identity"]
+    found = {"terms": terms, "identity_text": names.identity_text(identity)}
     if "values" in given:
         found |= {"values": given["values"], "other": "other"}
     if "draws" in given:
         found |= draws(config, mechanism, given["draws"])
     reports = []
     for i, held in enumerate(given["held"]):
-        word = words_of(given, i, identity, mechanism_digest)
+        word = words_of(given, i, identity)
         reports.append(mechanism.randomize(held, [*map(word, range(mechanism.words))], word))
     packed = [wire.pack(mechanism, report) for report in reports]
     one = wire.envelope(identity, packed[:1], bytes(16), False)

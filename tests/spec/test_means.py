@@ -1,4 +1,4 @@
-"""Means of the product against the specification: reports from the same words, estimates to 1e-12."""
+"""Means of the product against the specification: reports word by word, estimates to 1e-12."""
 
 from __future__ import annotations
 
