@@ -1,0 +1,90 @@
+"""TensorFlow's kernels against the specification, as `tests/spec` holds NumPy against it.
+
+A kernel draws a message's place and its bit apart; the specification takes both from one word: the
+halves of its product with the size of the block. Given those halves, the kernel has to send the
+same report. Real vectors (PrivUnit and its kin) are not in the specification.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean, ScalarMean
+from spec import frequency, means, wire
+from tests.spec.compare import EXACT, WORDS, specified, words_for
+from tff_adapters.kernels import kernel_for
+from tff_adapters.kernels.base import clip_to_ball
+
+pytestmark = pytest.mark.exact
+
+MECHANISMS = {
+    "binary": BinaryVectorMean(4, 1.7),
+    "binary, every coordinate": BinaryVectorMean(3, 6.0),
+    "linf": LInfMean(5, 2.0),
+    "linf, one number": LInfMean(1, 0.01),
+    "linf, at the cap": LInfMean(5, 30.0, radius=0.01),
+    "linf, levels": LInfMean(7, 4.0, messages=(2, 3), message_epsilons=(0.8, 0.8)),
+    "linf, messages twice": LInfMean(3, 6.0, messages=(6,), message_epsilons=(1.0,)),
+    "l1": L1Mean(12, 3.0),
+    "l2": L2Mean(100, 8.0, radius=3.0, rotation_seed=5),
+    "scalar": ScalarMean(1, 4.0, radius=5.0),
+    "scalar, signed": ScalarMean(1, 2.0, signed=True),
+}
+
+
+class Halves:
+    """A generator that gives what the specification makes of these words."""
+
+    def __init__(self, words: np.ndarray, sizes: np.ndarray, coins: np.ndarray) -> None:
+        products = words.astype(object) * sizes.astype(object)
+        self.coins = ((coins >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52
+        self.high = (products >> 64).astype(np.int64)
+        low = (products % WORDS).astype(np.uint64)
+        self.full = [low, (2 * self.high).astype(np.uint64)]  # bits, then places
+
+    def uniform_full_int(self, shape: Any, dtype: Any) -> Any:
+        return tf.constant(self.full.pop(0).reshape(np.asarray(shape)), dtype)
+
+    def uniform(
+        self, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = tf.float64
+    ) -> Any:
+        drawn = self.coins if dtype == tf.float64 else self.high
+        return tf.constant(drawn.reshape(np.asarray(shape)), dtype)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_word_by_word(name):
+    """Reports, their bytes, and what is read from them; extreme words and values among them."""
+    mechanism, count = MECHANISMS[name], 30
+    kernel, spec = kernel_for(mechanism), specified(mechanism)
+    vectors = np.random.default_rng(4).uniform(-1, 1, (count, mechanism.dimension))
+    vectors[:3] = np.array([[0.0], [1.0], [-1.0]])
+    vectors *= mechanism.radius
+    if mechanism.norm == "binary":
+        vectors = (vectors > 0).astype(float)
+    vectors = mechanism._check_values(vectors)
+    words = words_for(spec.words, count, 6)
+    scalar = isinstance(mechanism, ScalarMean)
+    sizes = np.array([len(mechanism.points)]) if scalar else mechanism.layout.columns.size
+    halves = Halves(words[:, 1:] if scalar else words, sizes, words[:, 0])
+    reports = kernel.respond(tf.constant(vectors), halves)
+    mine = [spec.randomize(*pair, int) for pair in zip(vectors.tolist(), words.tolist())]
+    assert reports.numpy().reshape(count, -1).tolist() == mine
+    packed = kernel.pack(reports).numpy()
+    assert [row.tobytes() for row in packed] == [wire.pack(spec, report) for report in mine]
+    decoded = kernel.decode(kernel.accumulate(reports), count).numpy()
+    told = [float(frequency.estimate(spec, mine, j)) for j in range(mechanism.dimension)]
+    most = float(spec.gain) * max(abs(spec.read(report, 0)) for report in mine)
+    np.testing.assert_allclose(decoded, told, rtol=EXACT, atol=EXACT * most)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_clipping(norm):
+    sizes = np.tile([0.01, 1.0, 1e6, 1e-9, 3.0], 4)
+    vectors = np.random.default_rng(3).uniform(-1, 1, (20, 5)) * sizes[:, None]
+    told = [means.clip(row, norm, 0.7) for row in vectors.tolist()]
+    np.testing.assert_allclose(clip_to_ball(tf.constant(vectors), norm, 0.7), told, rtol=EXACT)
