@@ -58,8 +58,15 @@ def some_values(size: int, count: int, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_word_by_word(kind):
-    """At the least and the largest domain, budgets near zero and at the cap, and some between."""
-    generator = np.random.default_rng(KINDS.__len__())
+    """Two values and many, the least and the largest budget that words of 64 bits resolve, the cap,
+    and parameters between. Estimates agree to 1e-12, or to what p - q, next to zero, leaves of the
+    digits of a float."""
+    generator = np.random.default_rng(17)
+    for epsilon in (1e-9, 1e-6, 25.0):
+        oracle = KINDS[kind](2, epsilon)
+        compare.check(
+            oracle, some_values(2, 12, 1), compare.words_for(oracle.words_per_user, 12, 1)
+        )
     sizes = [2, 3, 64, 65, *generator.integers(4, 400, 3).tolist()]
     budgets = [1e-3, CAP, *generator.uniform(0.05, 6.0, 2).tolist()]
     for at, size in enumerate(sizes):
