@@ -42,14 +42,14 @@ def key_commitment(key: bytes) -> str:
 def person(user_id: int | float | str | bytes) -> int | bytes:
     """7, 7.0, "7" and "7.0" are one person; "07", "7 " and 2**63 are others, by their text.
     No ids are floats, and text that a float is written as, that may have been several integers."""
-    if isinstance(user_id, float) and not (user_id % 1 == 0 and abs(user_id) < 2**53):
+    whole = not isinstance(user_id, float) or user_id % 1 == 0 and abs(user_id) < 2**53
+    if isinstance(user_id, bool) or not whole:
         raise ValueError("no id")
     if isinstance(user_id, (int, float)):
         return int(user_id) if -(2**63) <= user_id < 2**63 else b"%d" % user_id
     text = user_id.encode() if isinstance(user_id, str) else user_id
     spelled = re.fullmatch(rb"(-?(?:0|[1-9][0-9]*))(\.0+)?", text)
-    if not text or re.fullmatch(rb"-?[0-9](?:\.[0-9]+)?[eE]\+[0-9]+", text):
-        raise ValueError("no id")
-    if spelled and spelled[2] and abs(int(spelled[1])) >= 2**53:
+    of_a_float = re.fullmatch(rb"-?[0-9](?:\.[0-9]+)?[eE]\+[0-9]+", text)
+    if not text or of_a_float or spelled and spelled[2] and abs(int(spelled[1])) >= 2**53:
         raise ValueError("no id")
     return person(int(spelled[1])) if spelled else text
