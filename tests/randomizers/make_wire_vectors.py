@@ -3,7 +3,8 @@
 They come from the specification, not from the product. `wire_inputs.json` has what was made up or
 drawn, once: configurations, names, values, random words; all that follows from it is worked out by
 `spec`. Vectors of a published format are kept for ever: one that exists is never written again.
-Those of memoized noise say of each envelope that must be refused at which step.
+Of each envelope that must be refused they name the step that refuses it: those of the first format
+in `refused/steps.json`.
 """
 
 from __future__ import annotations
@@ -151,8 +152,8 @@ def vector(given: dict[str, Any]) -> dict[str, Any]:
     for data in broken(one, len(packed[0])) + cut:
         refusal = wire.refusal(mechanism, identity, False, data)
         if refusal:
-            step = {"step": refusal[0]} if key else {}
-            found["refused"].append({**step, "reason": refusal[1], "envelope": data.hex()})
+            step, reason = refusal
+            found["refused"].append({"step": step, "reason": reason, "envelope": data.hex()})
     return found
 
 
@@ -190,14 +191,16 @@ def identities(given: dict[str, Any]) -> list[Any]:
 def everything() -> dict[str, str]:
     """The text of every file of vectors, by its path in the folder."""
     makers = {"": vector, "identities/": identities, "questions/": vector, "memoized/": memoized}
-    texts = {}
+    texts, steps = {}, {}
     for folder, given in json.loads(INPUTS.read_text("utf-8")).items():
         indented = folder in ("", "identities/")
         for name, inputs in given.items():
             made = makers[folder](inputs)
+            if makers[folder] is vector:  # published without the steps
+                steps[f"{folder}{name}"] = [refused.pop("step") for refused in made["refused"]]
             text = json.dumps(made, indent=1 if indented else None, ensure_ascii=not indented)
             texts[f"{folder}{name}.json"] = text + "\n"
-    return texts
+    return {**texts, "refused/steps.json": json.dumps(steps, indent=1) + "\n"}
 
 
 def main() -> None:

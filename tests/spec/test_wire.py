@@ -183,6 +183,17 @@ def test_memoized_vectors_are_what_the_product_sends(name):
     assert {*REASONS} - {*steps} <= {"reports"}, "of some mechanisms every report is possible"
 
 
+def test_steps_of_the_published_vectors():
+    """Each envelope that they refuse, in their order; the reason is that of the step."""
+    steps = json.loads(FILES["refused/steps.json"])
+    assert len(steps) == 9
+    for name, told in steps.items():
+        refused = json.loads(FILES[f"{name}.json"])["refused"]
+        assert len(told) == len(refused) >= 15 and len(set(told)) >= 10
+        for step, one in zip(told, refused):
+            assert one["reason"] in (REASONS[step], product.TOO_SHORT)
+
+
 def as_product(mechanism: Any, listed: list[Any]) -> np.ndarray:
     """Reports as the product has them in memory."""
     rows = np.array(listed)
