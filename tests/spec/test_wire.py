@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -135,6 +136,26 @@ def test_envelopes_are_taken_and_refused_alike(name):
             steps[refused[0]] = steps.get(refused[0], 0) + 1
             assert refused[1] in product.REASONS
     assert len(steps) >= 10, steps
+
+
+def test_of_two_faults_the_first_step_is_named():
+    """Every pair of faults in one envelope, with a right checksum and with a wrong one, whole, cut
+    and too long: the order of the steps is the product's."""
+    places = ((0, 0), (4, 3), (5, 2), (5, 1), (6, 1), (7, 1), (8, 77), (40, 9), (43, 0), (44, 0))
+    terms = terms_of(ORACLES[0], reports_per_envelope=4)
+    told, spec = terms.identity.to_json(), compare.specified(ORACLES[0])
+    sound = wire.envelope(told, [b"\0", b"\xff"], bytes(16), False)
+    steps = set()
+    for one, other in itertools.combinations_with_replacement(places, 2):
+        body = bytearray(sound[:-4])
+        for at, byte in (one, other):
+            body[at] = byte
+        whole = wire.seal(bytes(body))
+        for data in (whole, whole[:-1] + b"\0", whole[:20], whole[:30], whole[:-1], whole + b"\0"):
+            refused = wire.refusal(spec, told, False, data)
+            assert refused and reason(terms, data) == refused[1], (one, other, len(data))
+            steps.add(refused[0])
+    assert steps == {*REASONS}
 
 
 def test_simulated_reports_and_those_of_people_are_never_mixed():
