@@ -38,8 +38,3 @@ def permanent_thresholds(epsilon: float, forever: float) -> tuple[int, int, int]
     low = max(((1 - f) * zero - f * one) / (1 - 2 * f), Fraction(0))
     high = min(((1 - f) * one - f * zero) / (1 - 2 * f), Fraction(1))
     return flip, math.ceil(low * WORDS), min(math.floor(high * WORDS), WORDS - 1)
-
-def message_threshold(size: int, epsilon: float) -> int:
-    """Two-response bits about a block: words, per `size`, that give a one where 0 is held."""
-    r = exp_lower(epsilon)
-    return math.ceil((WORDS + size * (1 + r)) / (1 + r))

@@ -46,7 +46,8 @@ def two_response(
         small, larger = divmod(size, min(count, size))
         for i in [*range(min(count, size))] * max(1, count // size):
             start, width = i * small + min(i, larger), small + (i < larger)
-            zero = laws.message_threshold(width, epsilon)  # words, per width, for a one at 0
+            # Words, per width, for a one where 0 is held: those of unary encoding, rounded again.
+            zero = laws.unary_thresholds(epsilon, True)[1] + width
             weight = width * WORDS / (WORDS - 2 * zero) / max(1, count // size)
             columns.append((level, start, width, zero, weight / 2 ** min(level + 1, digits)))
     def randomize(x: Floats, words: Words, extra: Extra) -> list[int]:

@@ -69,32 +69,27 @@ def refusal(mechanism: Spec, identity: Any, simulated: bool, data: bytes) -> tup
     ]
     return next(((step, reason) for step, fails, reason in steps if fails), None)
 
-def sizes(oracle: Spec) -> list[int]:
-    """Bytes of each number of an answer to one of several questions; bits go eight to a byte."""
-    if oracle.as_bits:
-        return [int(i % 8 == 0) for i in range(len(oracle.counts))]
-    return [next(n for n in (1, 2, 4, 8) if count <= 256**n) for count in oracle.counts]
-
 def answer_bytes(oracle: Spec, answer: list[int]) -> bytes:
     """Bits as they are packed; each symbol in 1, 2, 4 or 8 bytes, the least significant first."""
     if oracle.as_bits:
         return pack(oracle, answer)
-    return b"".join(a.to_bytes(n, "little") for a, n in zip(answer, sizes(oracle)))
+    size = next(n for n in (1, 2, 4, 8) if oracle.counts[0] <= 256**n)
+    return b"".join(number.to_bytes(size, "little") for number in answer)
+
+def length(oracle: Spec) -> int:
+    return len(answer_bytes(oracle, [0] * len(oracle.counts)))
 
 def answer_in(oracle: Spec, data: bytes) -> list[int] | None:
     """The answer of these bytes, behind which nothing but zeros may come; else None."""
-    ends = [sum(sizes(oracle)[: i + 1]) for i in range(len(oracle.counts))]
-    if any(data[ends[-1] :]):
-        return None
-    if oracle.as_bits:
-        return unpack(oracle, data[: ends[-1]])
-    found = [int.from_bytes(data[a:b], "little") for a, b in zip([0, *ends], ends)]
-    return found if possible(oracle, found) else None
+    size, each = length(oracle), length(oracle) // len(oracle.counts) or 1
+    own = [int.from_bytes(data[at : at + each], "little") for at in range(0, size, each)]
+    found = unpack(oracle, data[:size]) if oracle.as_bits else own
+    return found if found and possible(oracle, found) and not any(data[size:]) else None
 
 def OneQuestion(oracles: list[Spec]) -> Spec:
     """Which question, by the top 56 bits of the first word; the answer; zeros to one length.
     `read(report, i)` is the answer to question i."""
-    words, longest = 1 + max(o.words for o in oracles), max(sum(sizes(o)) for o in oracles)
+    words, longest = 1 + max(o.words for o in oracles), max(map(length, oracles))
     def randomize(values: list[int], drawn: Words, extra: Extra) -> list[int]:
         i = (drawn[0] >> 8) * len(oracles) >> 56
         answer = oracles[i].randomize(values[i], drawn[1:], lambda at: extra(words + at))
@@ -107,7 +102,7 @@ def OneQuestion(oracles: list[Spec]) -> Spec:
 
 def EveryQuestion(oracles: list[Spec]) -> Spec:
     """The answers of all questions, each in its own length."""
-    n, words, lengths = len(oracles), [o.words for o in oracles], [sum(sizes(o)) for o in oracles]
+    n, words, lengths = len(oracles), [o.words for o in oracles], list(map(length, oracles))
     def randomize(values: list[int], drawn: Words, extra: Extra) -> list[int]:
         report: list[int] = []
         for i, oracle in enumerate(oracles):
