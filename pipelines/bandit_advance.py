@@ -17,6 +17,7 @@ from rich.console import Console
 from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.pipelines import programs, run
 from beam_ldp.pipelines.bandits.answer import BatchAnswer
+from beam_ldp.pipelines.bandits.arrivals import follow
 from beam_ldp.pipelines.bandits.attempts import free_name
 from beam_ldp.pipelines.bandits.choice import (
     BatchPlanner,
@@ -39,7 +40,8 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price, price_as_json
-from beam_ldp.pipelines.usage.bandit_advance import USAGE
+from beam_ldp.pipelines.settings import section_from
+from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
 from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.transforms.elements.blocks import Release
@@ -218,6 +220,12 @@ def decide(
 
 def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
+
+    def decide_arrived(number: int, arrived: Arguments) -> int:
+        return decide(OpenBatch, open_service(arrived), {number}, arrived, console)
+
+    if section_from(given, USAGE, "stream", RewardStream).on and not given.action("only_plan"):
+        return follow(given, console, decide_arrived)
     return decide(OpenBatch, open_service(given), batches_in(given), given, console)
 
 

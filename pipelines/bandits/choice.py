@@ -44,7 +44,16 @@ def open_service(given: Arguments, usage: Usage = USAGE) -> ServiceFolder:
 
 
 def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> RewardSettings:
-    """The settings, with every rule checked. Raises UsageError."""
+    """The settings, with every rule checked, and the files that there are. Raises UsageError."""
+    settings = checked_rules(given, service, asked)
+    try:
+        return with_files(settings)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--input ", "--rewards ")) from None
+
+
+def checked_rules(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> RewardSettings:
+    """The same before any file is looked for. Raises UsageError."""
     need(USAGE, given, "source.paths")
     question = section_from(given, USAGE, "question", RewardQuestion)
     settings = settings_from(planned(given, service, asked), USAGE, question, Settings)
@@ -53,10 +62,7 @@ def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms)
         raise UsageError("--play must name a column that is used for nothing else")
     if service.terms.trusts_the_server:
         check_reports(settings.noise, settings.charge)
-    try:
-        return with_files(checked(settings))
-    except UsageError as error:
-        raise UsageError(str(error).replace("--input ", "--rewards ")) from None
+    return checked(settings)
 
 
 def planned(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Arguments:

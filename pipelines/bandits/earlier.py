@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import pyarrow.compute as pc
 
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.heads import Head, read_heads
+from beam_ldp.pipelines.inputs.heads import read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
 from beam_ldp.pipelines.settings import Settings, section_from, with_files
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardQuestion
 from beam_ldp.settings.sections import Source
+from beam_ldp.transforms.elements.blocks import TableBlock
 
 _PLAY = re.compile(r"(\d+):.")
 
@@ -29,12 +31,13 @@ def batches_in(given: Arguments) -> set[int]:
         heads = read_heads(settings.files, reader)
     except (UsageError, InputFileError):
         return set()
-    return {number for head in heads for number in _numbers(head, column)}
+    return {number for head in heads for number in batches_named(head.blocks, column)}
 
 
-def _numbers(head: Head, column: str) -> set[int]:
+def batches_named(blocks: Iterable[TableBlock], column: str) -> set[int]:
+    """Numbers of the batches that the plays in a column name."""
     found = set()
-    for block in head.blocks:
+    for block in blocks:
         if column in block.batch.schema.names:
             for value in pc.unique(block.batch.column(column)).to_pylist():
                 if match := _PLAY.match(str(value)):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.pipelines.usage import DATA, OUTPUT, RELEASE, Part, Usage
-from beam_ldp.settings.fields import setting
+from beam_ldp.pipelines.usage.frequency import SECONDS
+from beam_ldp.settings.fields import SWITCH, SettingError, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
     Charge,
@@ -46,6 +47,26 @@ class RewardQuestion:
         return DEAD_LETTER
 
 
+@dataclass(frozen=True, kw_only=True)
+class RewardStream:
+    """Rewards that keep arriving: which batch is open, their plays say."""
+
+    on: bool = setting(
+        False,
+        "files keep arriving in {source.paths}: decide one batch after another, each when all of "
+        "its slots have their rewards, until the winner is named, or Ctrl-C",
+        SWITCH, flag="stream",
+    )  # fmt: skip
+    stop_after: float | None = setting(
+        None, "with {stream.on}: stop after this time, as with Ctrl-C", SECONDS, flag="stop-after",
+        metavar="TIME",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.stop_after is not None and not self.on:
+            raise SettingError("{stream.stop_after} needs {stream.on}")
+
+
 PLAY: dict[str, dict[str, Any]] = {
     "group_by": {
         "flag": "play", "basic": False,
@@ -69,6 +90,7 @@ PARTS = (
     Part("source", Source, DATA, own=REWARDS),
     Part("question", RewardQuestion, DATA),
     Part("people", People, DATA, without=("groups",), own=PLAY),
+    Part("stream", RewardStream, DATA),
     Part("release", Noise, RELEASE, without=("id", "dataset")),
     Part("release", Charge, RELEASE, without=("run_id",)),
     Part("output", Output, OUTPUT, without=("folder", "overwrite", "top"), own=OF_BATCH),
@@ -81,6 +103,8 @@ EXAMPLES = """examples:
   charged to a budget of these people, which is asked before anything is read
     beam-ldp bandit advance --state service --rewards batch1.parquet --user-id uid \\
         --ledger sqlite:///privacy.db
+  batch after batch, from files that keep arriving
+    beam-ldp bandit advance --state service --rewards inbox --user-id uid --stream
 """
 
 USAGE = Usage(
