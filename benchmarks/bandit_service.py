@@ -1,25 +1,22 @@
-"""A million people served batch by batch, each reward through Beam; all batches in one process.
-
-    python -m benchmarks.bandit_service --horizon 1e6
-
-Prints the seconds of each batch and of all. Rewards are made before, and not timed.
-"""
+"""A million people served batch by batch, each reward through Beam; all batches in one process."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import click
 import numpy as np
 import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
 
 from beam_ldp.pipelines.flags import whole
 from beam_ldp.pipelines.jobs.results import RELEASES, WriteResults, read_all
-from beam_ldp.protocols.bandits.elimination import LinearBandit
+from beam_ldp.protocols.bandits.central import CentralSums
+from beam_ldp.protocols.bandits.elimination import LinearBandit, Model
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.progress import Heard, Progress
 from beam_ldp.protocols.bandits.simulating import directions
@@ -28,8 +25,11 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.reward_sums import PrivateSums
 from beam_ldp.transforms.rewards import RewardQuery
 
+RESULTS = Path(__file__).parent / "results"
+MODELS: tuple[Model, ...] = ("shuffled", "local", "central")
 _ROWS = 1 << 16
 
 
@@ -48,21 +48,27 @@ def rows_of(asked: BatchTerms, means: np.ndarray, rng: np.random.Generator) -> l
 
 
 def released(asked: BatchTerms, rows: list[pa.RecordBatch]) -> Heard:
-    """The sums of a batch, of reports that were drawn one for each person."""
+    """The sums of a batch: of reports that were drawn one for each person, or with the server's
+    noise."""
     people = People(group_by="play", groups=Domain(asked.plays), one_row=True)
     query = RewardQuery("reward", batch=asked.digest)
+    bandit = asked.terms.bandit
+    sums: beam.PTransform
+    if asked.terms.trusts_the_server:
+        noise = CentralSums(bandit.epsilon)
+        sums = PrivateSums(noise, query, asked.counts, people=people) | beam.WithKeys(None)
+    else:
+        bit = bit_randomizer(asked.local_epsilon)
+        sums = PrivateEstimate(bit, query, people=people, min_reports=asked.least)
     with tempfile.TemporaryDirectory() as folder:
         with beam.Pipeline(runner="FnApiRunner") as pipeline:
             _ = (
                 pipeline
                 | beam.Create(rows, reshuffle=False)
-                | PrivateEstimate(
-                    bit_randomizer(asked.local_epsilon), query, people=people,
-                    min_reports=asked.least,
-                )
+                | sums
                 | beam.Values().with_output_types(Release)
                 | WriteResults(folder, RELEASES, Release)
-            )  # fmt: skip
+            )
         found = read_all(folder).releases
     told = {
         one.group: (one.num_reports, float(one.estimate.value[0]) * one.num_reports)
@@ -72,38 +78,64 @@ def released(asked: BatchTerms, rows: list[pa.RecordBatch]) -> Heard:
     return asked.heard(told)
 
 
-@click.command(help=__doc__)
-@click.option("--horizon", type=whole, default=1_000_000, show_default=True)
-@click.option("--actions", type=click.IntRange(2), default=10, show_default=True)
-@click.option("--epsilon", type=float, default=1.0, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-def main(horizon: int, actions: int, epsilon: float, seed: int) -> None:
-    """All batches of one run."""
+def served(model: Model, horizon: int = 10**6, actions: int = 10, seed: int = 0) -> dict[str, Any]:
+    """All batches of one run: people, and CPU seconds of this process."""
     rng = np.random.default_rng(seed)
-    rows, theta = directions(rng, actions, 2), directions(rng, 1, 2)[0]
-    bandit = LinearBandit(actions=rows, horizon=horizon, epsilon=epsilon)
+    rows = directions(rng, actions, 2)
+    bandit = LinearBandit(actions=rows, horizon=horizon, model=model)
     terms = ServiceTerms("people", "benchmark", tuple(map(str, range(actions))), bandit)
-    table = Table("batch", "people", "local epsilon", "seconds", "may be best")
-    progress, total = Progress(bandit), 0.0
+    progress, batches = Progress(bandit), list[dict[str, float]]()
     while True:
-        begun = time.perf_counter()
+        begun = time.process_time()
         asked = terms.asks(progress)
+        seconds = time.process_time() - begun
         if asked is None:
             break
-        planned = time.perf_counter() - begun
-        made = rows_of(asked, rows @ theta, rng)
-        begun = time.perf_counter()
+        made = rows_of(asked, np.zeros(actions), rng)
+        begun = time.process_time()
         progress = progress.after(released(asked, made))
-        seconds = planned + time.perf_counter() - begun
-        total += seconds
-        table.add_row(
-            str(asked.number), f"{asked.batch.people:,}", f"{asked.local_epsilon:.3f}",
-            f"{seconds:.2f}", str(len(progress.active)),
-        )  # fmt: skip
-    console = Console()
-    console.print(table)
-    right = "the best" if progress.best == int(np.argmax(rows @ theta)) else "not the best"
-    console.print(f"{progress.asked:,} people of {horizon:,} were asked, in {total:.1f} s; {right}")
+        seconds += time.process_time() - begun
+        batches.append({"people": asked.batch.people, "seconds": seconds})
+    return {"horizon": horizon, "asked": progress.asked, "batches": batches}
+
+
+def page(found: dict[str, Any]) -> str:
+    """Tables as a Markdown page."""
+    horizon = found[MODELS[0]]["horizon"]
+    lines = [
+        "# A bandit's rewards through Beam, person by person",
+        "",
+        f"`python -m benchmarks.bandit_service` writes this page. {horizon:,} people, ten actions "
+        "of the plane that are all alike, so that none is dropped and every batch is asked, which "
+        "is the most that a run can take; epsilon 1. All batches in one process, on the local "
+        "runner: each reward becomes a report, reports are summed by play, and the sums decide. "
+        "Everybody after the last batch sends nothing. CPU seconds; making the rewards is not "
+        "among them.",
+        "",
+        "| people of a batch | " + " | ".join(MODELS) + " |",
+        "|---|" + "---|" * len(MODELS),
+    ]
+    for number, batch in enumerate(found[MODELS[0]]["batches"]):
+        cells = [f"{found[model]['batches'][number]['seconds']:.2f}" for model in MODELS]
+        lines.append(f"| {batch['people']:,} | {' | '.join(cells)} |")
+    totals = [f"{total(found[model]):.1f}" for model in MODELS]
+    lines.append(f"| {found[MODELS[0]]['asked']:,} in all | {' | '.join(totals)} |")
+    return "\n".join(lines) + "\n"
+
+
+def total(run: dict[str, Any]) -> float:
+    """CPU seconds of all batches."""
+    return float(sum(batch["seconds"] for batch in run["batches"]))
+
+
+@click.command(help=__doc__)
+@click.option("--horizon", type=whole, default=10**6, show_default=True)
+def main(horizon: int) -> None:
+    """One run of each model."""
+    found = {model: served(model, horizon) for model in MODELS}
+    (RESULTS / "bandit_service.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "bandit_service.md").write_text(page(found))
+    print(page(found))
 
 
 if __name__ == "__main__":

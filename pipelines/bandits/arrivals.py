@@ -156,8 +156,10 @@ class Arrivals:
     def _take(self, settings: RewardSettings) -> None:
         source, people, column = settings.source, settings.people, settings.question.reward
         play = str(people.group_by)
-        reader = RowReader(source.format, (column, play), people.id, "dead_letter",
-                           source.delimiter, None)  # type: ignore[arg-type]  # fmt: skip
+        reader = RowReader(
+            source.format,  # type: ignore[arg-type]
+            (column, play), people.id, "dead_letter", source.delimiter, None,
+        )  # fmt: skip
         encode = EncodeRewards(column, people=people)
         for path in settings.files:
             try:
