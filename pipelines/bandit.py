@@ -12,12 +12,14 @@ import click
 import numpy as np
 
 from beam_ldp.pipelines.bandits.actions import MOST_ACTIONS, read_actions
-from beam_ldp.pipelines.bandits.start import start
+from beam_ldp.pipelines.bandits.start import rounding_option, start, width_option
 from beam_ldp.pipelines.flags import format_option, whole
 from beam_ldp.pipelines.group_parts import on_beam
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.bandits.contexts import Policies
+    from beam_ldp.protocols.bandits.elimination import Width
+    from beam_ldp.protocols.bandits.schedules import Rounding
     from beam_ldp.protocols.bandits.simulating import Actions, Curve
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
@@ -72,6 +74,8 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
               show_default=True,
               help="who hides among whom: people of one action, or all of a batch, where nobody "
               "can see who had which action")  # fmt: skip
+@width_option("tight", "safe")
+@rounding_option
 @click.option("--repeat", type=click.IntRange(2), default=10, show_default=True,
               help="simulated runs of each model")  # fmt: skip
 @format_option
@@ -117,6 +121,8 @@ def plan(
               help=f"some of {', '.join(MODELS)}, between commas; central-all-actions besides, "
               "which asks about all actions equally and takes minutes where there are a "
               "thousand")  # fmt: skip
+@width_option("tight", "safe", "printed")
+@rounding_option
 @click.option("--repeat", type=click.IntRange(2), default=30, show_default=True,
               help="runs of each model at each epsilon")  # fmt: skip
 @click.option("--output", metavar="DIR", help="new folder for regret.json and regret.png")
@@ -129,8 +135,8 @@ def plan(
 @format_option
 def simulate(
     actions: str | None, contexts: str | None, horizon: int, seed: int, delta: float,
-    epsilons: str, models: str, repeat: int, output: str | None, mlflow_uri: str | None,
-    mlflow_experiment: str, form: str,
+    epsilons: str, models: str, width: Width, rounding: Rounding, repeat: int,
+    output: str | None, mlflow_uri: str | None, mlflow_experiment: str, form: str,
 ) -> None:  # fmt: skip
     """Regret as people come, and against epsilon: what trusting nobody, a shuffler or the server
     would cost.
@@ -154,7 +160,7 @@ def simulate(
         drawn, policies, error_of_rows = _asked(actions, contexts, horizon)
         common = LinearBandit(
             actions=drawn(np.random.default_rng(seed)), horizon=horizon, delta=delta,
-            row_error=error_of_rows,
+            width=width, rounding=rounding, row_error=error_of_rows,
         )  # fmt: skip
         curves = simulated(
             common,
@@ -179,8 +185,8 @@ def simulate(
                 writer.put(name, content)
     if mlflow_uri:
         params = {
-            "actions": actions or contexts, "horizon": horizon, "delta": delta, "repeat": repeat,
-            "seed": seed,
+            "actions": actions or contexts, "horizon": horizon, "delta": delta, "width": width,
+            "rounding": rounding, "repeat": repeat, "seed": seed,
         }  # fmt: skip
         told |= _log(mlflow_uri, mlflow_experiment, params, curves, files)
 

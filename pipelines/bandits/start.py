@@ -17,6 +17,30 @@ if TYPE_CHECKING:
     from beam_ldp.protocols.bandits.elimination import Floats
 
 
+def width_option(*choices: str) -> Any:
+    """The option `--width`, of some of the widths."""
+    printed = (
+        "; printed: the text's, unproven, with noise that costs twice its epsilon, for comparison"
+    )
+    return click.option(
+        "--width",
+        type=click.Choice(choices),
+        default="tight",
+        show_default=True,
+        help="by how much estimates may be off, which decides what is dropped; safe: in closed "
+        f"form, and larger{printed if 'printed' in choices else ''}",
+    )
+
+
+rounding_option = click.option(
+    "--rounding",
+    type=click.Choice(["real", "floor", "ceil"]),
+    default="real",
+    show_default=True,
+    help="of the logarithm of the horizon, which sets how batches grow",
+)
+
+
 @click.command(short_help="A service folder with its first batch: which slots get which action.")
 @click.option(
     "--actions",
@@ -70,6 +94,8 @@ if TYPE_CHECKING:
     help="who hides among whom: people of one action, or all of a batch; the second "
     "needs a secret assignment, which is written to STATE.private",
 )
+@width_option("tight", "safe")
+@rounding_option
 @click.option(
     "--smallest-batch",
     type=click.IntRange(1),

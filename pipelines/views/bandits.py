@@ -114,7 +114,8 @@ def curves_metrics(curves: Sequence[Curve]) -> Iterator[tuple[int, dict[str, flo
 def _common(bandit: LinearBandit) -> dict[str, Any]:
     return {
         "actions": len(bandit.actions), "dimension": bandit.actions.shape[1],
-        "horizon": bandit.horizon, "delta": bandit.delta,
+        "horizon": bandit.horizon, "delta": bandit.delta, "width": bandit.width,
+        "rounding": bandit.rounding,
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from beam_ldp.pipelines.bandit import MODELS
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.views.bandits import plot
 from beam_ldp.protocols.bandits.elimination import LinearBandit
+from beam_ldp.protocols.bandits.schedules import Schedule
 from beam_ldp.protocols.bandits.simulating import VARIANTS, simulate
 
 pytestmark = pytest.mark.e2e
@@ -70,6 +71,31 @@ def test_shuffled_batches_have_larger_local_epsilons_as_they_grow():
     assert 0.999 < locally[0] < 1.001 < locally[-1]
     by_batch = told(*flags, "--amplify-over=batch")["batches"]
     assert by_batch[-1]["local_epsilon"] > locally[-1]
+
+
+def test_widths_and_schedules_can_be_chosen(tmp_path):
+    """The text's width is for comparisons alone: its noise costs twice what it says."""
+    tight = told(*PLAN, "--actions=circle:5")
+    safe = told(*PLAN, "--actions=circle:5", "--width=safe")
+    assert (tight["width"], safe["width"], tight["rounding"]) == ("tight", "safe", "real")
+    for one, other in zip(tight["batches"], safe["batches"], strict=True):
+        assert one["people"] == other["people"] and one["half_width"] < other["half_width"]
+    ceil = told(*PLAN, "--actions=circle:5", "--rounding=ceil")
+    assert Schedule.of(20_000, "ceil").batches == 9 and len(ceil["batches"]) == 8  # 9 do not fit
+    assert sum(batch["people"] for batch in ceil["batches"]) <= 20_000
+    assert ceil["batches"][7]["people"] < tight["batches"][7]["people"]
+    start = ["start", "--actions=circle:5", "--horizon=20000", "--dataset=d"]
+    for flags in ([*PLAN, "--actions=circle:5"], [*start, f"--state={tmp_path}/service"]):
+        refused = run(*flags, "--width=printed")
+        assert refused.exit_code == 2 and "'tight', 'safe'" in refused.output
+
+
+def test_a_simulation_of_the_widths_of_the_text():
+    flags = [*SIMULATE, "--actions=circle:4"]
+    of_text = told(*flags, "--width=printed")
+    ours = told(*flags, "--width=safe")
+    assert (of_text["width"], ours["width"]) == ("printed", "safe")
+    assert of_text["curves"] != ours["curves"]
 
 
 def test_the_table_of_a_plan():
