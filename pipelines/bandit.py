@@ -18,9 +18,9 @@ from beam_ldp.pipelines.group_parts import on_beam
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.bandits.contexts import Policies
-    from beam_ldp.protocols.bandits.elimination import Width
     from beam_ldp.protocols.bandits.schedules import Rounding
     from beam_ldp.protocols.bandits.simulating import Actions, Curve
+    from beam_ldp.protocols.bandits.widths import Width
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
           "local-laplace")  # fmt: skip
