@@ -96,12 +96,18 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
     def vector_size(self) -> int:
         return 1
 
+    @property
+    def rows_are_people(self) -> bool:
+        """Whether each row is taken for a person."""
+        return self.settings.people.id is None
+
     @cached_property
     def query(self) -> RewardQuery:
         return RewardQuery(self.about, None, self.about, batch=self.asked.digest)
 
     def gate(self, found: results.WorkerResults) -> Release:
-        """All plays, each with its people. Raises NothingReleasedError where some are missing."""
+        """All plays, each with its people. Raises NothingReleasedError where some are missing, or
+        more came than were asked and nobody knows whether somebody came twice."""
         plays = dict(zip(self.asked.plays, self.asked.counts))
         released = [part for part in found.releases if part.group in plays]
         counts = {notice.group: notice.num_reports for notice in found.withheld}
@@ -120,12 +126,23 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
                 f"for its people hide each other; {shown}"
                 f"{most}{reasons.most_common(1)[0][0] if reasons else ''}"
             )
+        if self.rows_are_people:
+            self._check_no_surplus(counts)
         withheld = [notice for notice in found.withheld if notice.group in plays]
         parts = gate_parts(released, withheld, self.settings, self.about, found.bad_rows)
         if not self.whole_crowd:
             return parts
         ran = None if parts.ran is None else with_crowd(parts.ran, parts.num_reports)
         return replace(parts, ran=ran, smallest_batch=parts.num_reports)
+
+    def _check_no_surplus(self, counts: dict[str | None, int]) -> None:
+        for play, count in zip(self.asked.plays, self.asked.counts):
+            if counts[play] > count:
+                raise NothingReleasedError(
+                    f"nothing was released: {play} has {counts[play]:,} rewards of {count:,} "
+                    "slots, and nobody knows whether somebody counts twice; give --user-id, or "
+                    "the rewards of the slots alone"
+                )
 
     def composite(self, choice: Choice[Any]) -> Any:
         if not self.service.terms.trusts_the_server:
@@ -142,7 +159,7 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
     def price(self, release: Release) -> Price:
         if self.service.terms.trusts_the_server:
             return central_price(CentralSums(self.service.terms.bandit.epsilon))
-        if self.settings.trusts_the_shuffler or release.simulated:
+        if self.settings.trusts_the_shuffler:
             return super().price(release)
         return local_price(release.mechanism["local_epsilon"])
 

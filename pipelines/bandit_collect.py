@@ -77,6 +77,11 @@ class CollectBatch(DeviceReports, OpenBatch):
         return cls(settings, service, asked)
 
     @property
+    def rows_are_people(self) -> bool:
+        """Each report has a name of its own, so that copies of it count once."""
+        return False
+
+    @property
     def record_type(self) -> type[CollectBatchRecord]:
         return CollectBatchRecord
 

@@ -3,7 +3,8 @@
 python docs/examples/bandit_service.py service 8000
 
 A click is worth 1, anything else -1. Rewards of the open batch wait in `service.private`, and are
-deleted once it is decided. Who came is written down nowhere.
+deleted once it is decided. Who came is written down nowhere, so that what is protected is a visit:
+somebody who comes twice is there twice.
 """
 
 import csv
@@ -68,7 +69,8 @@ class Service:
     def decide(self) -> None:
         """Every slot has its reward: the batch is decided, and the next one begins."""
         command = ["bandit", "advance", f"--state={self.state}", f"--rewards={self.rewards}"]
-        cli = [sys.executable, "-m", "beam_ldp.pipelines.cli", *command, "--user-id=visit"]
+        whose = ["--user-id=visit", "--privacy-unit=visit"]
+        cli = [sys.executable, "-m", "beam_ldp.pipelines.cli", *command, *whose]
         subprocess.run(cli, check=True)
         self.rewards.unlink()
         self.begin()

@@ -119,9 +119,8 @@ class BatchPlanner(Planner[RewardSettings]):
         if self.service.terms.trusts_the_server:
             sums = CentralSums(self.service.terms.bandit.epsilon)
             return Choice(sums, self._crowd, central_price(sums), self.asked.batch.width)
-        randomizer, price = bit_randomizer(self.asked.local_epsilon), None
-        if self.settings.noise.seed is None:
-            price = self._price(randomizer)
+        randomizer = bit_randomizer(self.asked.local_epsilon)
+        price = self._price(randomizer)
         return Choice(randomizer, self._crowd, price, self.asked.batch.width)
 
     @property

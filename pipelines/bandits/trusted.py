@@ -23,7 +23,6 @@ def check_reports(noise: Noise, charge: Charge) -> None:
     given = {
         "--people-store": charge.people_store,
         "--memoize-key-file": noise.key_file,
-        "--seed": noise.seed,
         "--interaction-log": noise.log,
     }
     for flag, value in given.items():

@@ -91,7 +91,7 @@ PARTS = (
     Part("question", RewardQuestion, DATA),
     Part("people", People, DATA, without=("groups",), own=PLAY),
     Part("stream", RewardStream, DATA),
-    Part("release", Noise, RELEASE, without=("id", "dataset")),
+    Part("release", Noise, RELEASE, without=("id", "dataset", "seed")),
     Part("release", Charge, RELEASE, without=("run_id",)),
     Part("output", Output, OUTPUT, without=("folder", "overwrite", "top"), own=OF_BATCH),
 )  # fmt: skip

@@ -216,7 +216,6 @@ def test_bad_rewards_and_second_rows_of_a_person_do_not_count(service: Path) -> 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--seed=1"],
         ["--memoize-key-file=key"],
         ["--people-store=people", "--people-key-file=key"],
         ["--interaction-log=log", "--interaction-key-file=key"],

@@ -204,6 +204,32 @@ def test_a_person_with_two_rows_counts_once(service: Path) -> None:
     assert code == programs.NOTHING_RELEASED and "339 of 340" in said
 
 
+@pytest.mark.parametrize("more", [(), ("--one-row-per-person",)])
+def test_a_file_given_twice_under_two_names_does_not_let_people_count_twice(
+    service: Path, more: tuple[str, ...]
+) -> None:
+    """Without ids nobody would know: every report would cost twice what is said of it."""
+    path, copy = rewards_of(service, 2), service / "copy.parquet"
+    shutil.copy(path, copy)
+    before = snapshot(service)
+    flags = [f"--state={service}/service", f"--rewards={path}", "--no-mlflow", *more]
+    said = io.StringIO()
+    console = Console(file=said, width=400)
+    twice = read_flags(USAGE, [*flags, f"--rewards={copy}"])
+    code = programs.run_told(USAGE, bandit_advance.run_given, twice, console)
+    assert code == programs.NOTHING_RELEASED and snapshot(service) == before
+    assert "has 680 rewards of 340 slots" in said.getvalue()
+    once = read_flags(USAGE, flags)
+    assert programs.run_told(USAGE, bandit_advance.run_given, once, console) == programs.DONE
+    assert [one["people"] for one in state(service)["decided"]] == [230, 680]
+
+
+def test_nothing_of_a_service_is_decided_with_a_seed(service: Path) -> None:
+    """Its state would say a local epsilon that such noise does not have."""
+    with pytest.raises(UsageError, match="--seed"):
+        advanced(service, rewards_of(service, 2), "--seed=3")
+
+
 def test_people_who_come_back_pay_for_each_batch(service: Path) -> None:
     """A hundred of the first batch are asked in the second one too."""
     path = rewards_of(service, 2)
