@@ -82,7 +82,7 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
         be drawn again, the next attempt draws others and pays for them.
         """
         name = f"{self.settings.dataset[:100]}-{self.settings.noise.id}"
-        return name if self.memoized else free_name(self.settings, name)
+        return free_name(self.settings, name, memoized=self.memoized)
 
     @property
     def value_columns(self) -> tuple[str, ...]:

@@ -7,9 +7,12 @@ from beam_ldp.pipelines.records.lost_runs import find_lost_runs
 from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_url
 
 
-def free_name(settings: ChargeSettings, name: str) -> str:
-    """The first of `name`, `name-attempt-2`, ... whose charge is not that of an attempt that was
-    lost; one that is settled, or under way, keeps its name, so that the ledger refuses it again.
+def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
+    """The first of `name`, `name-attempt-2`, ... that the next attempt may be charged under.
+
+    One whose attempt released nothing was given back, and is over. One that was lost stays charged:
+    memoized reports are drawn again under its name, others are new ones. One that is settled, or
+    under way, keeps its name, so that the ledger refuses it again.
     """
     url = ledger_url(settings)
     if url is None:
@@ -23,8 +26,9 @@ def free_name(settings: ChargeSettings, name: str) -> str:
         for run in find_lost_runs(settings.output.folder)
         if run.note.launcher.ended == "under way"
     }
+    over = ("abandoned",) if memoized else ("abandoned", "reserved")
     attempt, told = 1, name
-    while ledger.has_run(told) and told not in alive and ledger.charge(told).status != "settled":
+    while ledger.has_run(told) and told not in alive and ledger.charge(told).status in over:
         attempt += 1
         told = f"{name}-attempt-{attempt}"
     return told

@@ -141,6 +141,25 @@ def test_a_batch_whose_run_was_killed(service: Path, step: str, kind: str) -> No
     assert charges(service) == expected
 
 
+@pytest.mark.parametrize("kind", ["memoized", "fresh"])
+def test_a_batch_that_lacked_somebody_is_decided_once_she_came(service: Path, kind: str) -> None:
+    """What was given back is over; the next attempt is charged under a name of its own."""
+    everybody = service / "batch1.parquet"
+    all_but_one = rewards_of(service, 1, drop=1)
+    code, said = advanced(service, all_but_one, *flags(service, kind))
+    assert code == programs.NOTHING_RELEASED and charges(service) == ["abandoned"], said
+    assert rewards_of(service, 1) == everybody
+    code, said = advanced(service, everybody, *flags(service, kind))
+    assert code == programs.DONE, said
+    assert charges(service) == ["abandoned", "settled"]
+    shutil.rmtree(service / "service.private")
+    shutil.rmtree(service / "service/batch-1")
+    for path in (service / "service").glob("batch-2*"):
+        path.unlink()
+    advanced(service, everybody, *flags(service, kind))  # a backup was put back: nothing is new
+    assert charges(service) == ["abandoned", "settled"]
+
+
 @pytest.mark.parametrize("kind", ["no ledger", "fresh"])
 def test_two_runs_at_once_decide_once(service: Path, kind: str) -> None:
     """The second begins when the first has read its rewards: under a ledger it is refused at once,
