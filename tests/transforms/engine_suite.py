@@ -26,6 +26,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, FoundWords, plan_user_mean
+from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.elimination import LinearBandit
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.progress import Progress
@@ -62,6 +63,7 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import TableBlock
+from beam_ldp.transforms.reward_sums import PrivateSums
 from beam_ldp.transforms.rewards import RewardQuery
 from tests.engines.fixtures import run_within
 from tests.identities import identity
@@ -497,14 +499,18 @@ class RewardsOfABatch(Part):
             noise=replace(source.noise, id=self.asked.release_id),
             min_reports=self.asked.least,
         )
-        made = (
-            source.pipeline
-            | "Visits" >> beam.Create(list(range(0, sum(self.asked.counts) + 2, 50)))
-            | "Spread visits" >> beam.Reshuffle()
-            | beam.Map(visits, self.asked).with_output_types(TableBlock)
-        )
-        released = made | "Rewards" >> stage
+        released = self.visits(source) | "Rewards" >> stage
         return {"plays": released, "refused": released.bad_rows}
+
+    def visits(self, source: Source) -> beam.PCollection:
+        assert self.asked is not None
+        starts = list(range(0, sum(self.asked.counts) + 2, 50))
+        return (
+            source.pipeline
+            | f"Visits of {self.name}" >> beam.Create(starts)
+            | f"Spread visits of {self.name}" >> beam.Reshuffle()
+            | f"Rows of {self.name}" >> beam.Map(visits, self.asked).with_output_types(TableBlock)
+        )
 
     def verify(self, found: Found, folder: Path) -> None:
         """Within 6 standard errors of a bit, as all blue people gave -1 and all red ones 1."""
@@ -519,6 +525,25 @@ class RewardsOfABatch(Part):
         assert Progress(self.bandit).after(heard).active.tolist() == [1]
         for (_, one), mean in zip(found["plays"], (-1.0, 1.0)):
             assert abs(one["value"][0] - mean) < 6 * one["error"][0]
+
+
+class RewardsToATrustedServer(RewardsOfABatch):
+    """The same with noise on each sum, once: what decides is what comes out."""
+
+    memoized = False
+
+    def build(self, source: Source) -> Outputs:
+        assert self.asked is not None
+        sums = PrivateSums(
+            CentralSums(8.0),
+            RewardQuery("reward", None, "reward", batch=self.asked.digest),
+            self.asked.counts,
+            people=People(id="uid", group_by="play", groups=Domain(self.asked.plays)),
+            noise=Noise(dataset="visits", id=self.asked.release_id),
+        )
+        released = self.visits(source) | "Sums" >> sums
+        plays = released | "Plays" >> beam.WithKeys(lambda release: release.group)
+        return {"plays": plays, "refused": released.bad_rows}
 
 
 def visits(start: int, asked: BatchTerms) -> TableBlock:
@@ -574,6 +599,7 @@ SUITE: tuple[Part, ...] = (
     NoDrawIsShared(),
     RowsGroupsAndDeadLetters(),
     RewardsOfABatch(),
+    RewardsToATrustedServer(),
     WindowsAndRows(),
 )
 
