@@ -17,6 +17,7 @@ once, and then shown in the service.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import uuid
@@ -137,8 +138,9 @@ class ServiceFolder:
             raise UsageError(f"--state {self.path}: cannot be written ({error.strerror})") from None
 
     def _publish(self, asked: BatchTerms) -> None:
-        number = asked.number
-        _write_once(self.path / f"batch-{number}.json", as_json(asked.to_json()))
+        told = self.path / f"batch-{asked.number}.json"
+        _write_once(told, as_json(asked.to_json()))
+        _check_told(told, asked)
         if not self.terms.trusts_the_server:
             _write_once(self.release_file(asked), as_json(release_of(asked).to_json()))
         if not (slots := self.slots_file(asked)).exists():
@@ -227,6 +229,27 @@ def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
             raise UsageError(f"{path} is no verdict of that batch") from None
     _check_no_later(folder, len(progress.heard) + 1)
     return progress
+
+
+def _check_told(path: Path, asked: BatchTerms) -> None:
+    """Refuse what people were told of a batch that is not this one. Raises UsageError."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        digest, epsilon = found["digest"], found["local_epsilon"]
+        ours = asked.to_json()["local_epsilon"]
+        same = epsilon == ours or math.isclose(epsilon, ours, rel_tol=1e-9)
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} is not what a batch asks: delete it") from None
+    if digest != asked.digest:
+        raise UsageError(
+            f"{path} is of another history than the batches before it: put back all of "
+            f"{path.parent} as it was at one time"
+        )
+    if not same:
+        raise UsageError(
+            f"{path} tells another local epsilon than this version of the program has: go on with "
+            "the version that wrote it"
+        )
 
 
 def _shown(folder: Path, asked: BatchTerms) -> Path:

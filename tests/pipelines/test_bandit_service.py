@@ -313,6 +313,19 @@ def _other_sums(folder: Path) -> None:
     path.write_text(path.read_text().replace('"1:blue": 115', '"1:blue": 116'))
 
 
+def _told_of_other_sums(folder: Path) -> None:
+    """The first batch is of a backup, and was decided again; the second is still the old one."""
+    path = folder / "service/batch-1/verdict.json"
+    found = json.loads(path.read_text())
+    found["sums"]["1:blue"] -= 1
+    path.write_text(json.dumps(found))
+
+
+def _told_by_another_version(folder: Path) -> None:
+    path = folder / "service/batch-2.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "local_epsilon": 3.0}))
+
+
 def _no_verdict(folder: Path) -> None:
     (folder / "service/batch-1/verdict.json").write_text('{"digest": "x"}')
 
@@ -327,6 +340,9 @@ def _cut(folder: Path) -> None:
         (_missing_first, "batches that are missing"),
         (_other_sums, "another history"),
         (_no_verdict, "another history"),
+        (_told_of_other_sums, r"batch-2.json is of another history"),
+        (_told_by_another_version, "another local epsilon than this version"),
+        (lambda folder: (folder / "service/batch-2.json").write_text("[]"), "delete it"),
         (_cut, "cannot be read"),
         (lambda folder: (folder / "service/state.json").unlink(), "no service is there"),
         (lambda folder: (folder / "service/state.json").write_text("{}"), "state.json cannot"),
