@@ -8,6 +8,7 @@ tests/engines' matter.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,16 @@ def flags(folder: Path, kind: str) -> list[str]:
     return told[kind]
 
 
-def end_at(folder: Path, step: str, more: list[str]) -> None:
+def one_batch(folder: Path, *more: str) -> tuple[int, str]:
+    return advanced(folder, folder / "batch1.parquet", *more)
+
+
+def end_at(
+    folder: Path,
+    step: str,
+    more: list[str],
+    ran: Callable[..., tuple[int, str]] = one_batch,
+) -> None:
     """A run that dies as this step begins, and whose process is gone."""
 
     def die(*_: Any, **__: Any) -> Any:
@@ -91,7 +101,7 @@ def end_at(folder: Path, step: str, more: list[str]) -> None:
             patch.setattr(*STEPS[step], die)
         patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
         with pytest.raises(Killed):
-            advanced(folder, folder / "batch1.parquet", *more)
+            ran(folder, *more)
     for note in (folder / "service.private").glob(".*.staging-*/run.json"):
         left = Note.read(str(note.parent))
         assert left is not None and left.launcher == Launcher.this()

@@ -27,7 +27,7 @@ from beam_ldp.pipelines.bandits.inbox import KeepRewards
 from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
-from tests.pipelines.test_bandit_kills import charges
+from tests.pipelines.test_bandit_kills import charges, end_at
 from tests.pipelines.test_bandit_service import rewards_of, snapshot, started, state
 
 BUNDLES = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
@@ -282,3 +282,17 @@ def test_ctrl_c_ends_the_waiting(service: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(arrivals.time, "sleep", interrupted)
     code, said = followed(service, "--stop-after=1h")
     assert code == programs.DONE and "stopped by Ctrl-C: batch 1: 1:blue has 0 of 115" in said
+
+
+@pytest.mark.e2e
+def test_a_stream_that_is_killed_while_it_decides_goes_on(service: Path) -> None:
+    """The same command: what was lost stays charged, and the batch is decided once."""
+    shutil.copy(service / "batch1.parquet", service / "inbox")
+    url = f"sqlite:///{service}/privacy.db"
+    BudgetLedger.create(url).set_budget("visitors", epsilon=30.0, delta=1e-5)
+    end_at(service, "sums left the workers", [f"--ledger={url}"], followed)
+    assert state(service)["decided"] == [] and charges(service) == ["reserved"]
+    code, said = followed(service, f"--ledger={url}")
+    assert code == programs.DONE and "batch 2: " in said, said
+    assert [one["people"] for one in state(service)["decided"]] == [230]
+    assert charges(service) == ["reserved", "settled"]
