@@ -6,7 +6,7 @@ is decided as any other, under its own name, price and charge. The files and the
 state there is: whoever starts the same command after a kill goes on.
 
 A file is read when its name appears: it must be complete then, so write it aside and rename it, as
-Beam's own file sinks do.
+`KeepRewards` does.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class KeepRewards(beam.PTransform):
     the folder of a batch's files once it is decided.
 
     Event times, windows and lateness play no part, for plays say which batch a row is of: nothing
-    is dropped as late. A file appears whole, under a name that its rows give it, so that a bundle
+    is dropped as late. (Beam's own file sink gives what is late in a window the name of the file
+    that came in time.) A file appears whole, under a name that its rows give it, so that a bundle
     that is repeated writes it again; rows that come twice in different files count once where
     `--user-id` says whose they are.
 
