@@ -131,7 +131,7 @@ def length_aware(epsilon: float, repeats: int) -> float:
     square = squared_cutoff("union")
     mu = gaussian_mu(epsilon, DELTA)
     change = repeats * DIMENSION / square
-    budget = calibrate_l2_messages(change, epsilon, DELTA, USERS, mu)
+    budget = calibrate_l2_messages(repeats * DIMENSION, change, epsilon, DELTA, USERS, mu)
     return square / (USERS * repeats * math.tanh(budget / 2) ** 2)
 
 

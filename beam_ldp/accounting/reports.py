@@ -18,7 +18,7 @@ from typing import Any, cast
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.randomizers.checks import check_fraction, check_positive
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.shuffle_pair import (
     SMALLER_GROUP_CHANCE,
     ProofStatus,
@@ -253,12 +253,14 @@ def _sum_of_messages(event: Any) -> float:
     return math.fsum(count * budget for count, budget in event.messages)
 
 
+def _places(instance: Any, attribute: Any, value: int) -> None:
+    check_integer("places", value, 1)
+
+
 def _squared_change(instance: Any, attribute: Any, value: float | None) -> None:
     if value is None:
         return
     _positive(instance, attribute, value)
-    if len(instance.messages) != 1:
-        raise ValueError("squared_change must be None where messages are of several kinds")
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -273,11 +275,12 @@ class ShuffledMessages:
         messages: `(count, message_epsilon)`: so many columns of that local budget each.
         num_reports: Honest people whose messages each shuffler permuted.
         squared_change: For vectors of bounded length, how far they can be apart (see
-            `beam_ldp.accounting.shuffle.mean_price`); None if all of a person's bits may flip.
+            `beam_ldp.accounting.shuffle.bounded_change`); None if all of a person's bits may flip.
         local_epsilon: The declared local budget of all messages of one person; by default the sum.
         witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
             columns in which the victim's bit is one with probability `first` or `second`, and
             everybody else's with `second`. Empty where none is known.
+        places: Of how many places, or more, each message speaks about one that is drawn.
     """
 
     messages: tuple[tuple[int, float], ...] = attr.ib(converter=_as_messages, validator=_messages)
@@ -293,6 +296,7 @@ class ShuffledMessages:
     witness: tuple[tuple[int, float, float], ...] = attr.ib(
         default=(), converter=_as_witness, validator=_witness
     )
+    places: int = attr.ib(default=1, validator=_places)
 
     @property
     def crowd(self) -> int:

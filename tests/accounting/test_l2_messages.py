@@ -12,6 +12,7 @@ from scipy import integrate, optimize, stats
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bounds
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.accounting.shuffle import mean_price as l2
+from beam_ldp.accounting.shuffle.bounded_change import BoundedMessages
 from beam_ldp.accounting.shuffle.multi_message import (
     gaussian_mu,
     messages_of,
@@ -84,7 +85,7 @@ def test_the_real_mechanism_stays_below_the_bound():
                 p = bits_law([chances[0, j], *chances[2:, j]])
                 q = bits_law([chances[1, j], *chances[2:, j]])
                 total += math.log(np.sum(p**order * q ** (1 - order))) / (order - 1)
-            bound = l2.l2_messages_rdp(budget, 2 / cutoff**2, n, order)
+            bound = l2.l2_messages_rdp(BoundedMessages(2, budget, 2 / cutoff**2), n, order)
             assert total <= bound
             worst = max(worst, total / bound)
     assert worst > 0.4
@@ -140,7 +141,7 @@ def test_a_search_for_the_worst_vectors_finds_none_above_the_bound(n, d, cutoff)
     """Two vectors and everybody else's, all in the ball, by local search from many starts."""
     budget, order = 0.8, 4.0
     contrast, half = math.tanh(budget / 2), cutoff / math.sqrt(d)
-    bound = l2.l2_messages_rdp(budget, d / cutoff**2, n, order)
+    bound = l2.l2_messages_rdp(BoundedMessages(d, budget, d / cutoff**2), n, order)
 
     def divergence(flat):
         vectors = flat.reshape(n + 1, d)
@@ -173,13 +174,11 @@ def test_every_order_is_a_bound_and_the_best_is_found():
     for budget, change, n, delta in (
         (1.9, 390.0, 100_000, 1e-8), (0.5, 30.0, 1000, 1e-5), (3.0, 2.0, 50, 1e-5)
     ):  # fmt: skip
-        every = [l2.l2_messages_rdp(budget, change, n, float(order)) for order in l2._ORDERS]
-        finite = np.isfinite(every)
-        values = np.array(every)[finite]
-        expected = rdp_to_epsilon(l2._ORDERS[finite], values, delta)[0]
-        assert l2.l2_messages_epsilon(budget, change, n, delta) == pytest.approx(
-            expected, rel=1e-12
-        )
+        messages = BoundedMessages(2 * math.ceil(change), budget, change)
+        orders = l2._ORDERS
+        values = [l2.l2_messages_rdp(messages, n, float(order)) for order in orders]
+        expected = rdp_to_epsilon(orders, values, delta)[0]
+        assert l2.l2_messages_epsilon(messages, n, delta) == pytest.approx(expected, rel=1e-12)
 
 
 def test_as_many_flips_as_the_length_allows_cost_the_general_price():
@@ -187,7 +186,7 @@ def test_as_many_flips_as_the_length_allows_cost_the_general_price():
     orders = np.array([3.0, 6.0, 12.0])
     general = multi_message_rdp([(64, 0.4)], 2000, orders)
     for order, value in zip(orders, general):
-        ours = l2.l2_messages_rdp(0.4, 64.0, 2000, float(order))
+        ours = l2.l2_messages_rdp(BoundedMessages(64, 0.4, 64.0), 2000, float(order))
         assert value * 0.999 <= ours <= value * 1.3
 
 
@@ -203,11 +202,13 @@ SINGLE_MESSAGE_PRIV_UNIT = {0.8: 0.282, 1.0: 0.233, 1.5: 0.177, 2.0: 0.154, 2.4:
 @pytest.mark.parametrize(("bits", "epsilon"), [(1, 0.8), (1, 2.4), (4, 1.0), (4, 1.5)])
 def test_figure_3_2c(bits, epsilon):
     change = bits * 300 / 36.0
-    budget = l2.calibrate_l2_messages(change, epsilon, 1e-5, 1000, gaussian_mu(epsilon, 1e-5))
+    mu = gaussian_mu(epsilon, 1e-5)
+    budget = l2.calibrate_l2_messages(bits * 300, change, epsilon, 1e-5, 1000, mu)
     error = 36 / (1000 * bits * math.tanh(budget / 2) ** 2)
     assert 0.97 <= error / GOLDEN[bits][epsilon] <= 1.05
     assert error < SINGLE_MESSAGE_PRIV_UNIT[epsilon] / 3
-    assert 0.99 * epsilon < l2.l2_messages_epsilon(budget, change, 1000, 1e-5) <= epsilon
+    messages = BoundedMessages(bits * 300, budget, change)
+    assert 0.99 * epsilon < l2.l2_messages_epsilon(messages, 1000, 1e-5) <= epsilon
 
 
 def test_the_mechanism_takes_the_better_price():
@@ -224,9 +225,8 @@ def test_the_mechanism_takes_the_better_price():
     assert mechanism.mean_squared_error(2000) < 4 * 4 * 100 / (2000 * gaussian_mu(1.0, 1e-6)) ** 2
 
 
-def test_sampled_coordinates_and_digits_get_no_such_price():
+def test_digits_and_other_balls_get_no_such_price():
     for mechanism in (
-        L2Mean(16, 2.0),
         L2Mean.for_shuffle(16, 1.0, 1e-6, 2000, levels=2),
         LInfMean(16, 2.0),
         L1Mean(16, 2.0),
@@ -245,11 +245,12 @@ def test_bits_per_coordinate_and_refusals():
         L2Mean.for_shuffle(16, 1.0, 1e-6, 2000, messages=5, method="l2")
     for arguments in ((0.0, 1.0, 10, 1e-5), (1.0, 0.0, 10, 1e-5), (1.0, 1.0, 0, 1e-5)):
         with pytest.raises(ValueError, match="must"):
-            l2.l2_messages_epsilon(*arguments)
+            budget, change, n, delta = arguments
+            l2.l2_messages_epsilon(BoundedMessages(4, budget, change), n, delta)
     with pytest.raises(ValueError, match="delta"):
-        l2.l2_messages_epsilon(1.0, 1.0, 10, 1.0)
+        l2.l2_messages_epsilon(BoundedMessages(4, 1.0, 1.0), 10, 1.0)
     with pytest.raises(ValueError, match="order"):
-        l2.l2_messages_rdp(1.0, 1.0, 10, 2.0)
+        l2.l2_messages_rdp(BoundedMessages(4, 1.0, 1.0), 10, 1.9)
 
 
 def test_one_column_costs_what_its_pair_costs():

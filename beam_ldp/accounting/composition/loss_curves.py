@@ -28,7 +28,7 @@ from beam_ldp.accounting.reports import (
     ShuffledMessages,
     ShuffledReports,
 )
-from beam_ldp.accounting.shuffle.mean_price import l2_messages_rdp
+from beam_ldp.accounting.shuffle.mean_price import bounded_messages, l2_messages_rdp
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -78,7 +78,6 @@ HOPELESS = 100.0  # a local epsilon that no crowd hides
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
-_ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
 NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
 
 
@@ -176,13 +175,11 @@ def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndar
         total += count * renyi_divergences(column, orders)
     if event.squared_change is None:
         return total
-    ((_, budget),) = event.messages
-    least, most = _ORDERS_OF_LENGTH
-    known = (orders >= least) & (orders <= most)
+    messages = bounded_messages(event)
+    known = orders >= 2
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no bound
         bounded = [
-            l2_messages_rdp(budget, event.squared_change, event.num_reports, float(order))
-            for order in orders[known]
+            l2_messages_rdp(messages, event.num_reports, float(order)) for order in orders[known]
         ]
     total[known] = np.fmin(total[known], bounded)
     return total

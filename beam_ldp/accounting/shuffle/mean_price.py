@@ -12,6 +12,7 @@ from beam_ldp.accounting.divergences.moments import binomial_log_pmf, rdp_to_eps
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reports import ShuffledMessages
+from beam_ldp.accounting.shuffle.bounded_change import BoundedMessages, bounded_change_rdp
 from beam_ldp.accounting.shuffle.multi_message import (
     Method,
     largest_below,
@@ -21,6 +22,10 @@ from beam_ldp.accounting.shuffle.multi_message import (
 from beam_ldp.randomizers.checks import check_fraction, check_integer
 
 # The multi-message price of vectors of bounded Euclidean length: tighter than flipping every bit.
+#
+# Two derivations that share nothing but the blanket; the lower of their bounds counts. That of
+# `bounded_change` holds for blocks of any size. The one here is for messages that each speak
+# about a coordinate of its own, and is up to a tenth lower in small crowds.
 #
 # Each of many shufflers receives from every user one bit that is 1 with probability q_j = 1/2 +
 # (1 - 2p) w_j/(2R), w_j in [-R, R] a coordinate of a vector of length at most r. The general
@@ -43,12 +48,15 @@ from beam_ldp.randomizers.checks import check_fraction, check_integer
 # The integrand of G is convex in s, so replacing N by fewer, and s by a spread over grid points,
 # are upper bounds too.
 #
+# Of a block this would bound the *average* change, which is not enough (`bounded_change`).
+#
 # Source: our own derivation, for thesis, Algorithm 3.6.2 with one level.
 
 
 _CELLS = 48
 _SLICES = 24
-_ORDERS = 3 * 1.18 ** np.arange(32)
+_ORDERS = 2 * 1.1 ** np.arange(180)
+_CURVATURE_ORDERS = (3.0, 512.0)
 _CROWD_BLOCKS = 60
 _STEPS_PER_DEVIATION = 30
 _TAIL_REACH = 10.0
@@ -56,22 +64,19 @@ _TAIL_MASS = 2 * math.exp(-2 * _TAIL_REACH**2)
 _ROUNDING = 1 + 1e-9
 
 
-def l2_messages_epsilon(
-    message_epsilon: float, squared_change: float, num_reports: int, delta: float
-) -> float:
-    """The central epsilon at `delta` of one-bit messages of a vector of bounded length.
+def l2_messages_epsilon(messages: BoundedMessages, num_reports: int, delta: float) -> float:
+    """The central epsilon at `delta` of two-response messages about a vector of bounded length.
 
     Args:
-        message_epsilon: local budget of one message, log((1 - p)/p).
-        squared_change: largest sum over all messages of ((w_j - w'_j)/(2R))^2 between two users'
-            vectors: messages per coordinate times r^2/R^2.
+        messages: what one user sends, and how far it can change.
         num_reports: users whose messages each shuffler permutes.
         delta: in (0, 1).
 
     Returns:
         A proven upper bound.
     """
-    if not (0 < message_epsilon <= 40 and squared_change > 0):
+    change = messages.squared_change
+    if not (0 < messages.message_epsilon <= 40 and change > 0):
         raise ValueError("message_epsilon must lie in (0, 40] and squared_change be > 0")
     check_integer("num_reports", num_reports, 1)
     check_fraction("delta", delta)
@@ -79,11 +84,12 @@ def l2_messages_epsilon(
     @cache
     def epsilon(at: int) -> float:
         order = _ORDERS[at : at + 1]
-        rdp = l2_messages_rdp(message_epsilon, squared_change, num_reports, float(order[0]))
+        rdp = l2_messages_rdp(messages, num_reports, float(order[0]))
         return rdp_to_epsilon(order, [rdp], delta)[0] if rdp < math.inf else math.inf
 
     # Every order gives a bound. Downhill from the best order of the Gaussian limit.
-    square = 4 * squared_change * math.tanh(message_epsilon / 2) ** 2 / num_reports
+    crowd = 1 + (num_reports - 1) * 2 / (math.exp(messages.message_epsilon) + 1)
+    square = 4 * change * math.tanh(messages.message_epsilon / 2) ** 2 / crowd
     guess = 1 + math.sqrt(2 * math.log(1 / delta) / square)
     at = int(np.clip(np.searchsorted(_ORDERS, guess), 0, len(_ORDERS) - 1))
     while at > 0 and (epsilon(at - 1) < epsilon(at) or epsilon(at) == math.inf):
@@ -93,20 +99,26 @@ def l2_messages_epsilon(
     return epsilon(at)
 
 
-def l2_messages_rdp(
-    message_epsilon: float, squared_change: float, num_reports: int, order: float
-) -> float:
-    """Renyi divergence of all shufflers together: a proven upper bound for orders >= 3."""
-    if not order >= 3:
-        raise ValueError(f"order must be a number >= 3, got {order}")
-    change = squared_change * math.tanh(message_epsilon / 2) ** 2 * _ROUNDING
-    return 4 * _curvature(message_epsilon, num_reports, order) * change / (order - 1)
+def l2_messages_rdp(messages: BoundedMessages, num_reports: int, order: float) -> float:
+    """Renyi divergence of all shufflers together: a proven upper bound for orders >= 2."""
+    found = bounded_change_rdp(messages, num_reports, order)
+    least, most = _CURVATURE_ORDERS
+    if messages.places > 1 or not least <= order <= most:
+        return found
+    budget = messages.message_epsilon
+    change = messages.squared_change * math.tanh(budget / 2) ** 2 * _ROUNDING
+    return min(found, 4 * _curvature(budget, num_reports, order) * change / (order - 1))
 
 
 def calibrate_l2_messages(
-    squared_change: float, epsilon: float, delta: float, num_reports: int, gaussian_mu: float
+    columns: int,
+    squared_change: float,
+    epsilon: float,
+    delta: float,
+    num_reports: int,
+    gaussian_mu: float,
 ) -> float:
-    """The largest message epsilon whose price is at most (epsilon, delta).
+    """The largest message epsilon whose price is at most (epsilon, delta), one place a message.
 
     `gaussian_mu` is the Gaussian limit that the search starts from: see
     `multi_message.gaussian_mu`.
@@ -115,7 +127,8 @@ def calibrate_l2_messages(
     guess = math.log(2 * math.atanh(min(0.9, 0.8 * ideal)))
 
     def price(log_budget: float) -> float:
-        return l2_messages_epsilon(math.exp(log_budget), squared_change, num_reports, delta)
+        messages = BoundedMessages(columns, math.exp(log_budget), squared_change)
+        return l2_messages_epsilon(messages, num_reports, delta)
 
     return math.exp(largest_below(price, epsilon, guess, math.log(20.0), tolerance=2e-3))
 
@@ -211,21 +224,29 @@ _WITNESS = "one vector against its opposite, which all others hold"
 _PURE = "local epsilon (no amplification)"
 
 
+def bounded_messages(event: ShuffledMessages) -> BoundedMessages:
+    """The messages of a release whose vectors are of bounded length."""
+    assert event.squared_change is not None
+    columns = sum(count for count, _ in event.messages)
+    largest = max(budget for _, budget in event.messages)
+    return BoundedMessages(columns, largest, event.squared_change, event.places)
+
+
 def messages_epsilon(
     event: ShuffledMessages, delta: float, method: Method | str = "auto"
 ) -> PrivacyBound:
     """What shuffled messages cost, from the event of the release: as `one_release.mean_epsilon`."""
     local, reports, change = event.local_epsilon, event.num_reports, event.squared_change
     if method == "l2" and change is None:
-        raise ValueError('method "l2" needs L2Mean with one level and whole bits per coordinate')
+        raise ValueError('method "l2" needs L2Mean with one level')
     if delta == 0.0:
         return PrivacyBound(local, method=_PURE, lower_method=_NO_PAIR)
     found: list[tuple[float, str]] = []
     if method in ("auto", "l2") and change is not None:
-        ((columns, budget),) = event.messages
-        value = l2_messages_epsilon(budget, change, reports, delta)
+        bounded = bounded_messages(event)
+        value = l2_messages_epsilon(bounded, reports, delta)
         found.append((min(value, local), _BOUNDED_LENGTH))
-        if method == "auto" and change < columns / 2:
+        if method == "auto" and event.places == 1 and change < bounded.columns / 2:
             method = "l2"  # far from flipping every bit: the general price is higher
     if method != "l2":
         general: Any = method

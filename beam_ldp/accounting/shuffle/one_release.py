@@ -160,14 +160,14 @@ def shuffled_messages(randomizer: Any, num_reports: int) -> ShuffledMessages:
         raise ValueError(
             "randomizer must have public_groups 1 where each user sends several messages"
         )
-    messages = messages_of(randomizer)
     change = getattr(randomizer, "squared_change", None)
     return ShuffledMessages(
-        messages,
+        messages_of(randomizer),
         crowd(randomizer, num_reports),
-        change if len(messages) == 1 else None,
+        change,
         randomizer.local_epsilon,
         getattr(randomizer, "message_witness", tuple)(),
+        getattr(randomizer, "places_per_message", 1) if change else 1,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -117,7 +118,7 @@ class L2Mean(BlockMean):
         """As `BlockMean.for_shuffle`, priced by the length of vectors where that is better.
 
         With one level and whole numbers of bits per coordinate, neighbours' bits differ by as
-        little as vectors of bounded length can (`method="l2"`; see `accounting.l2_messages`):
+        little as vectors of bounded length can (`method="l2"`; `accounting.shuffle.mean_price`):
         far less noise than if all bits of a user could flip. That is the default up to some
         million users, with up to 8 bits per coordinate.
         """
@@ -144,7 +145,7 @@ class L2Mean(BlockMean):
             raise ValueError(f'messages must be a multiple of {size} for method "l2", got {count}')
         change = count / max(1.0, cutoff**2)
         calibrate = accounting("shuffle.mean_price").calibrate_l2_messages
-        budget = calibrate(change, epsilon, delta, num_users, mu)
+        budget = calibrate(count, change, epsilon, delta, num_users, mu)
         return cls(
             dimension,
             count * budget * (1 + 1e-14),
@@ -156,36 +157,51 @@ class L2Mean(BlockMean):
 
     @property
     def squared_change(self) -> float | None:
-        """Largest sum over messages of ((w - w')/(2 half_range))^2 between two users' vectors.
+        """How far two users' vectors can be apart, in units of messages that flip in full.
 
-        None where coordinates are sampled or have several digits: nothing better is known than
-        that all bits flip.
+        The largest sum over messages of the mean of ((w - w')/(2 half_range))^2 over the places
+        of their blocks. None where coordinates have several digits: nothing better is known then
+        than that all bits flip.
         """
-        (count, *more) = self.messages or ()
-        if more or count % self.num_coordinates:
+        if self.layout.num_levels > 1:
             return None
         assert self.cutoff is not None
-        return count / max(1.0, self.cutoff**2)
+        coordinates = self.num_coordinates * self.layout.repeats(0)
+        return coordinates / max(1.0, self.cutoff**2) / self.places_per_message
+
+    @property
+    def places_per_message(self) -> int:
+        """Coordinates of the smallest block: each message speaks about one of so many, or more."""
+        return int(self.layout.blocks(0)[1].min())
 
     def message_witness(self) -> tuple[tuple[int, float, float], ...]:
         """As for the family, or vectors that reach the cutoff in few coordinates, if that is worse.
 
         The first half of the padded coordinates is data. A vector of it rotates into any vector
         whose halves are equal: all its length can sit at the cutoff, where bits flip in full and
-        those of the others, who hold its opposite, vary least.
+        those of the others, who hold its opposite, vary least. Of a message about one of several
+        places it is told apart whether it is a one at such a place.
         """
         even = super().message_witness()
         if not even or self.squared_change is None or self.num_coordinates == 1:
             return even
         assert self.cutoff is not None
-        reached = 2 * int(self.num_coordinates / 2 / max(1.0, self.cutoff**2))
-        flip = self.layout.law(0, 1).flip_probability
-        full = ((reached * self.layout.repeats(0), 1 - flip, flip),)
+        half = self.num_coordinates // 2
+        reached = np.zeros(half, dtype=np.int64)
+        reached[: int(half / max(1.0, self.cutoff**2))] = 1
+        starts, sizes = self.layout.blocks(0)
+        inside = np.add.reduceat(np.tile(reached, 2), starts)
+        kinds: Counter[tuple[float, float]] = Counter()
+        for flips, size in zip(inside.tolist(), sizes.tolist()):
+            if flips:
+                share, flip = flips / size, self.layout.law(0, size).flip_probability
+                kinds[share * (1 - flip), share * flip] += self.layout.repeats(0)
+        full = tuple((count, *both) for both, count in kinds.items())
 
         def telling(witness: tuple[tuple[int, float, float], ...]) -> float:
             return sum(n * (a - b) ** 2 / (b * (1 - b)) for n, a, b in witness)
 
-        return max(even, full, key=telling) if reached else even
+        return max(even, full, key=telling)
 
     @classmethod
     def _shuffle_options(cls, num_users: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting.shuffle import mean_price
+from beam_ldp.accounting.shuffle.bounded_change import BoundedMessages
 from beam_ldp.accounting.shuffle.multi_message import multi_message_rdp
 from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.mean import LInfMean
@@ -104,9 +105,9 @@ def test_vectors_of_bounded_length(people, budget, cutoff):
     angles = np.linspace(0, 2 * math.pi, 8, endpoint=False)
     circle = np.column_stack([np.cos(angles), np.sin(angles)])
     circle = np.clip(circle / cutoff, -1, 1)  # what the bits speak of: coordinates over the cutoff
-    change = 1 / cutoff**2
-    prices = {d: mean_price.l2_messages_epsilon(budget, change, people, d) for d in DELTAS}
-    curve = [mean_price.l2_messages_rdp(budget, change, people, order) for order in (3.0, 8.0)]
+    messages = BoundedMessages(2, budget, 1 / cutoff**2)
+    prices = {d: mean_price.l2_messages_epsilon(messages, people, d) for d in DELTAS}
+    curve = [mean_price.l2_messages_rdp(messages, people, order) for order in (3.0, 8.0)]
     columns, tightest = [((0,), budget), ((1,), budget)], 0.0
     for others in itertools.combinations_with_replacement(circle, people - 1):
         pairs = all_exchanges(circle, np.array(others).reshape(-1, 2), columns)
