@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from beam_ldp.accounting.composition.accountant import ShuffleAccountant
     from beam_ldp.accounting.composition.central import central_gaussian
     from beam_ldp.accounting.events import (
+        CommittedDpEvent,
         LocalRandomizerDpEvent,
         ShuffledDpEvent,
         ShuffledMessagesDpEvent,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LOCAL_EPSILON",
+    "CommittedDpEvent",
     "DeltaBounds",
     "LocalRandomizerDpEvent",
     "PrivacyBound",
@@ -73,6 +75,7 @@ __all__ = [
 _OF_DP_ACCOUNTING = {
     "ShuffleAccountant": "composition.accountant",
     "central_gaussian": "composition.central",
+    "CommittedDpEvent": "events",
     "LocalRandomizerDpEvent": "events",
     "ShuffledDpEvent": "events",
     "ShuffledMessagesDpEvent": "events",

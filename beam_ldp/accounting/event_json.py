@@ -36,7 +36,8 @@ def _own() -> dict[str, type[dp_accounting.DpEvent]]:
     from beam_ldp.accounting import events  # loads dp_accounting
 
     own = vars(events)  # all of them but dp_accounting's own
-    return {name: own[name] for name in _RECORDS.values() if name in own}
+    names = (*_RECORDS.values(), "CommittedDpEvent")
+    return {name: own[name] for name in names if name in own}
 
 
 @cache

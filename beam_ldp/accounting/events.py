@@ -23,12 +23,14 @@ from beam_ldp.accounting.reports import (
     ShuffledMessages,
     ShuffledReports,
 )
+from beam_ldp.randomizers.checks import check_fraction
 
 __all__ = [
     "POISSON",
     "SELF",
     "UNKNOWN_GROUPS",
     "WITHOUT_REPLACEMENT",
+    "CommittedDpEvent",
     "LocalRandomizerDpEvent",
     "ShuffledDpEvent",
     "ShuffledMessagesDpEvent",
@@ -81,6 +83,34 @@ class SubsampledShuffledDpEvent(SampledReports, dp_accounting.DpEvent):
         object.__setattr__(self, "local_event", as_event(self.local_event))
 
 
+def _chance(instance: Any, attribute: Any, value: float) -> None:
+    check_fraction("delta", value)
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class CommittedDpEvent(dp_accounting.DpEvent):
+    """A schedule of releases that was fixed before the first of them, charged as one.
+
+    Protects what its releases protect. A filter reads Rényi divergences, since what is released
+    next may depend on what was seen; of a schedule nothing is chosen meanwhile, so that all of it
+    has one distribution of privacy losses. Losses in its tail, of a hockey stick of `delta`, are
+    left to chance, and the rest has smaller divergences. Whoever reads it must have a share of
+    delta for chances (`ShuffleAccountant(chances=...)`, the `chances` of a ledger's budget), and
+    the schedule is charged whole, wherever it ends: to stop by what was seen is a choice.
+
+    Attributes:
+        event: All that the schedule releases.
+        delta: The chance, in (0, 1): at most what the reader has left for chances.
+
+    >>> step = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 100_000)
+    >>> CommittedDpEvent(dp_accounting.SelfComposedDpEvent(step, 500), 1e-7).delta
+    1e-07
+    """
+
+    event: dp_accounting.DpEvent
+    delta: float = attr.ib(converter=float, validator=_chance)
+
+
 _KINDS: dict[type, type[dp_accounting.DpEvent]] = {
     LocalReports: LocalRandomizerDpEvent,
     ShuffledReports: ShuffledDpEvent,
@@ -128,6 +158,8 @@ def local_epsilon_of(event: dp_accounting.DpEvent) -> float:
         return event.count * local_epsilon_of(event.event) if event.count else 0.0
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return math.fsum(map(local_epsilon_of, event.events))
+    if isinstance(event, CommittedDpEvent):
+        return local_epsilon_of(event.event)
     if isinstance(event, SubsampledShuffledDpEvent):
         return event.points_sampled * event.local_epsilon
     if isinstance(event, _LOCAL):
@@ -143,6 +175,8 @@ def releases_nothing(event: dp_accounting.DpEvent) -> bool:
     """
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         return not event.count or releases_nothing(event.event)
+    if isinstance(event, CommittedDpEvent):
+        return releases_nothing(event.event)
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return all(map(releases_nothing, event.events))
     return isinstance(event, dp_accounting.NoOpDpEvent)

@@ -14,7 +14,7 @@ from typing import Any
 
 from beam_ldp.ledger.accounts import Account, PeopleCount, Sum
 from beam_ldp.ledger.charges import Budget, Charge, Quota
-from beam_ldp.ledger.losses import Loss, no_loss
+from beam_ldp.ledger.losses import CHANCES, Loss, no_loss
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHARGES,
@@ -339,14 +339,17 @@ def _epsilon(value: float) -> float:
 
 
 def _check_fixed(before: Budget, now: Budget) -> None:
-    if (before.orders, before.period_days) != (now.orders, now.period_days):
-        raise ValueError("orders and periods cannot change once something is charged")
+    fixed = ("orders", "chances", "period_days")
+    if any(getattr(before, name) != getattr(now, name) for name in fixed):
+        raise ValueError("orders, chances and periods cannot change once something is charged")
 
 
 def _budget(row: Row, before: Budget | None) -> Budget:
     """Periods count from the first budget: a new one does not begin a new period."""
     body = row.body
-    local = body["local_epsilon"]
+    local, chances = body["local_epsilon"], float(body.get("chances", CHANCES))
+    if not 0 <= chances < 1:
+        raise ValueError("chances have a share of delta")
     if not (0 < body["delta"] < 1 and body["orders"] and all(o > 1 for o in body["orders"])):
         raise ValueError("a budget needs a delta and orders")
     return Budget(
@@ -359,4 +362,5 @@ def _budget(row: Row, before: Budget | None) -> Budget:
         number=row.number,
         by=body["by"],
         why=body["why"],
+        chances=chances,
     )

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from beam_ldp.ledger.losses import Loss, exceeds, limit, no_loss, read_loss
+from beam_ldp.ledger.losses import CHANCES, Loss, exceeds, limit, no_loss, read_loss
 from beam_ldp.ledger.rows import (
     ABANDON,
     REPLACE,
@@ -37,6 +37,7 @@ class Budget:
         since: ISO time from which periods count.
         number: row that set it.
         by, why: who set it, and why.
+        chances: share of delta, fixed with the orders, for events that hold but for a chance.
     """
 
     epsilon: float
@@ -48,10 +49,14 @@ class Budget:
     number: int
     by: str = ""
     why: str = ""
+    chances: float = CHANCES
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint holds it."""
-        return {**asdict(self), "orders": list(self.orders)}
+        told = {**asdict(self), "orders": list(self.orders)}
+        if self.chances == CHANCES:  # as before there were others
+            del told["chances"]
+        return told
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Budget:
@@ -64,6 +69,7 @@ class Budget:
                 "delta": float(told["delta"]),
                 "local_epsilon": None if local is None else float(local),
                 "orders": tuple(map(float, told["orders"])),
+                "chances": float(told.get("chances", CHANCES)),
             }
         )
 

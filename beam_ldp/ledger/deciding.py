@@ -31,7 +31,7 @@ _FIRST_GUESS = 1.0
 @lru_cache(maxsize=256)
 def capacity(budget: Budget) -> float:
     """The divergence at the budget's first order that just fills it; at most 0 if none does."""
-    delta = shares(len(budget.orders))[0] * budget.delta
+    delta = shares(len(budget.orders), budget.chances)[0] * budget.delta
     order = budget.orders[:1]
     # Epsilon is the divergence plus a constant, but never below 0.
     high = budget.epsilon + _FIRST_GUESS
@@ -63,8 +63,7 @@ def refusal(
     assert budget is not None
     unit, more = population.privacy_unit, times(loss, count)
     committed = population.loss(period)
-    before = committed.epsilon(budget.orders, budget.delta)[0]
-    after = (committed + more).epsilon(budget.orders, budget.delta)[0]
+    before, after = epsilon_of(committed, budget), epsilon_of(committed + more, budget)
     if not after <= limit(budget.epsilon):
         return (
             f"is epsilon = {budget.epsilon:g} at delta = {budget.delta:g}; {before:.4g} is spent "
@@ -311,7 +310,7 @@ def status_of(
     """The status at a time; `read` gives the charges of a period."""
     period = budget.period_of(now)
     loss, account = population.loss(period), population.account(period)
-    committed, order = loss.epsilon(budget.orders, budget.delta)
+    committed, order = reading_of(loss, budget)
     by_quota = {name: population.account(period, name) for name in ("", *population.quotas)}
     return BudgetStatus(
         population=population.name,
@@ -337,7 +336,12 @@ def status_of(
 
 def epsilon_of(loss: Loss, budget: Budget) -> float:
     """Epsilon at the delta of the budget, by its filter."""
-    return loss.epsilon(budget.orders, budget.delta)[0]
+    return reading_of(loss, budget)[0]
+
+
+def reading_of(loss: Loss, budget: Budget) -> tuple[float, float]:
+    """The same, and the order that gives it."""
+    return loss.epsilon(budget.orders, budget.delta, chances=budget.chances)
 
 
 def fits_locally(local: float, budget: Budget) -> bool:

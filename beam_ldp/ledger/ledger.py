@@ -14,7 +14,7 @@ from beam_ldp.ledger.accounts import PeopleCount, count_people, covered_local
 from beam_ldp.ledger.books import NEIGHBOURS, REPLACE_ONE, UNIT, Books, Population
 from beam_ldp.ledger.charges import Quota
 from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, quota_refusal
-from beam_ldp.ledger.losses import orders_for
+from beam_ldp.ledger.losses import CHANCES, orders_for
 from beam_ldp.ledger.opening import LedgerReading
 from beam_ldp.ledger.people import Files, LocalFiles
 from beam_ldp.ledger.reserving import LedgerRepublishing, LedgerReserving
@@ -54,6 +54,7 @@ class LedgerGranting(LedgerReading):
         neighbours: str = REPLACE_ONE,
         population: str | None = None,
         orders: tuple[float, ...] | None = None,
+        chances: float | None = None,
         period_days: int | None = None,
         by: str | None = None,
         why: str = "",
@@ -71,16 +72,21 @@ class LedgerGranting(LedgerReading):
             orders: Rényi orders that are fixed with the budget, the most important first; default:
                 what suits many small releases. Each reads the total at a share of delta. Once
                 something is charged they stay as they are, whatever becomes of the budget.
+            chances: share of delta for events that hold but for a chance, fixed with the orders.
+                Default: 0.05; more where schedules are committed as a whole (`CommittedDpEvent`),
+                of which such a share is what their losses are read at: 0.9 for nothing else.
             period_days: renew the budget after this number of days; stays too.
             by, why: for the record; default: the login name.
 
         Raises:
-            LedgerError: if the dataset belongs to another population or unit, or other orders or
-                periods are given after something was charged.
+            LedgerError: if the dataset belongs to another population or unit, or other orders,
+                chances or periods are given after something was charged.
             ValueError: for numbers that make no budget.
         """
         check_name("dataset", dataset)
         check_budget(epsilon, delta, local_epsilon, orders, period_days)
+        if chances is not None:
+            check_fraction("chances", chances, "[)")
         check_name("privacy_unit", privacy_unit)
         check_name("by", by := by or login())
         check_text("why", why)
@@ -91,6 +97,7 @@ class LedgerGranting(LedgerReading):
             "delta": float(delta),
             "local_epsilon": None if local_epsilon is None else float(local_epsilon),
             "orders": None if orders is None else list(map(float, orders)),
+            "chances": None if chances is None else float(chances),
             "period_days": period_days,
             "by": by,
             "why": why,
@@ -201,7 +208,7 @@ def grant(
         state: as of now.
         append: adds a row.
         dataset, privacy_unit, neighbours, population: as for `BudgetLedger.set_budget`.
-        terms: of the budget, as its row holds them; `orders` None for the usual ones.
+        terms: of the budget, as its row holds them; `orders` and `chances` None for the usual ones.
 
     Raises:
         LedgerError: if they contradict what the ledger holds.
@@ -228,28 +235,36 @@ def grant(
         )
     if dataset in state.former_names:
         raise LedgerError(f"{dataset!r} is what {state.renamed(dataset)!r} was called: it is taken")
-    orders = _orders(found, terms)
+    filter_ = _filter(found, terms)
     _check_periods(found, terms)
     if not known:
         append(
             DATASET,
             {"dataset": dataset, "population": name, UNIT: privacy_unit, NEIGHBOURS: neighbours},
         )
-    append(BUDGET, {**terms, "population": name, "orders": orders})
+    body = {name: value for name, value in terms.items() if name != "chances"}
+    append(BUDGET, {**body, "population": name, **filter_})
 
 
-def _orders(found: Population | None, terms: dict[str, Any]) -> list[float]:
-    """Rényi orders of the new budget; once something is charged they stay as they are."""
-    wanted: list[float] | None = terms["orders"]
+def _filter(found: Population | None, terms: dict[str, Any]) -> dict[str, Any]:
+    """Orders of the new budget, and the share of chances where it is not the usual one.
+
+    Once something is charged they stay as they are.
+    """
+    orders: list[float] | None = terms["orders"]
+    chances: float | None = terms.get("chances")
     if found is not None and found.budget is not None and found.charged:
-        fixed = list(found.budget.orders)
-        if wanted is not None and wanted != fixed:
-            raise LedgerError(
-                "orders were fixed with the first budget and something was charged since: "
-                "chosen later they would prove nothing"
-            )
-        return fixed
-    return wanted or list(orders_for(terms["epsilon"], terms["delta"]))
+        fixed = {"orders": list(found.budget.orders), "chances": found.budget.chances}
+        for what, wanted in (("orders", orders), ("chances", chances)):
+            if wanted is not None and wanted != fixed[what]:
+                raise LedgerError(
+                    f"{what} were fixed with the first budget and something was charged since: "
+                    "chosen later they would prove nothing"
+                )
+        orders, chances = list(found.budget.orders), found.budget.chances
+    share = CHANCES if chances is None else chances
+    told = {"orders": orders or list(orders_for(terms["epsilon"], terms["delta"], share))}
+    return told if share == CHANCES else {**told, "chances": share}
 
 
 def _check_periods(found: Population | None, terms: dict[str, Any]) -> None:

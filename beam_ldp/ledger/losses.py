@@ -28,6 +28,14 @@ first result can spend delta on a chance where it says little, and on divergence
 The order weighs paths by likelihood, F does not: together that is up to 1.47 delta in a case of two
 charges (`test_losses`), and up to twice delta at most. Charges that were fixed beforehand
 (`adaptive=False`) have one F, and it is taken off delta.
+
+A schedule that is fixed before its first release is one charge (`CommittedDpEvent`): nothing is
+chosen within it, so that all of it has one distribution of losses, P against Q. With L where its
+hockey stick is delta_s, P = P' + rest with P' = min(P, e^L Q) and a rest of delta_s: its divergences
+are those of P', but for a chance of delta_s, and the proof above holds for it word by word. A budget
+for such schedules gives chances a larger share (`Budget.chances`), fixed like the orders. To price
+*everything* charged so far by distributions, and to go on while they fit (a natural filter), is no
+proof: what is chosen next depends on the losses so far (`test_natural_filter`).
 """
 
 from __future__ import annotations
@@ -42,6 +50,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.accounting.composition.accountant import counts_of
 from beam_ldp.accounting.divergences.moments import epsilon_above_rdp, rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
@@ -49,14 +58,14 @@ from beam_ldp.ledger.rows import canonical
 from beam_ldp.randomizers.special import brentq
 
 _MAIN_SHARE = 0.9
-_CHANCES = 0.05  # share of delta for events that hold but for a chance
+CHANCES = 0.05  # share of delta for events that hold but for a chance, unless a budget says
 _MARGIN = 1e-12  # relative; what a sum of floats may exceed
 _LOG_RHO = (-40.0, 20.0)  # where it is looked for
 _OTHER_ORDERS = (1 / 3, 3.0, 10.0, 40.0)  # times the first one
 
 
-def orders_for(epsilon: float, delta: float) -> tuple[float, ...]:
-    """Orders to fix with a budget, the most important first.
+def orders_for(epsilon: float, delta: float, chances: float = CHANCES) -> tuple[float, ...]:
+    """Orders to fix with a budget and its share of delta for chances, the most important first.
 
     Many small losses together are Gaussian: divergence rho times the order. The first order is the
     one that reads such a loss most tightly when it has filled the budget.
@@ -65,9 +74,10 @@ def orders_for(epsilon: float, delta: float) -> tuple[float, ...]:
     [30.7, 10.2, 92.2, 307.4, 1229.8]
     """
     grid = np.concatenate([np.linspace(1.05, 4.0, 60), np.geomspace(4.0, 1e6, 2000)])
+    share, *_ = shares(1 + len(_OTHER_ORDERS), chances)
 
     def price(rho: float) -> float:
-        return float(rdp_to_epsilon(grid, rho * grid, _MAIN_SHARE * delta)[0])
+        return float(rdp_to_epsilon(grid, rho * grid, share * delta)[0])
 
     if price(math.exp(_LOG_RHO[0])) >= epsilon:  # any orders are sound: these are far off
         rho = _LOG_RHO[0]
@@ -75,7 +85,7 @@ def orders_for(epsilon: float, delta: float) -> tuple[float, ...]:
         rho = _LOG_RHO[1]
     else:
         rho = brentq(lambda log: price(math.exp(log)) - epsilon, *_LOG_RHO)
-    main = float(rdp_to_epsilon(grid, math.exp(rho) * grid, _MAIN_SHARE * delta)[1])
+    main = float(rdp_to_epsilon(grid, math.exp(rho) * grid, share * delta)[1])
     return (main, *(max(1.05, main * factor) for factor in _OTHER_ORDERS))
 
 
@@ -145,19 +155,25 @@ class Loss:
         )
 
     def epsilon(
-        self, orders: tuple[float, ...], delta: float, *, adaptive: bool = True
+        self,
+        orders: tuple[float, ...],
+        delta: float,
+        *,
+        adaptive: bool = True,
+        chances: float = CHANCES,
     ) -> tuple[float, float]:
         """Epsilon at `delta`, and the order that gives it (infinite: the pure epsilon).
 
-        `adaptive=False`: the charges were fixed beforehand, and the best order costs no split.
+        `chances` is their share of delta. `adaptive=False`: the charges were fixed beforehand,
+        and the best order costs no split.
         """
-        allowed = limit(chances(delta)) if adaptive else delta
+        allowed = limit(chances * delta) if adaptive else delta
         if self.failure > allowed or not delta > self.failure:
             return self.pure, math.inf
         if not adaptive:
             found, order = _read(orders, self.divergences, delta - self.failure)
         else:
-            readings = zip(orders, self.divergences, shares(len(orders)))
+            readings = zip(orders, self.divergences, shares(len(orders), chances))
             found, order = min(
                 (_read_at(at, divergence, share * delta), at) for at, divergence, share in readings
             )
@@ -233,17 +249,55 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
     )
 
 
-def shares(orders: int) -> tuple[float, ...]:
-    """The shares of delta at which so many orders read the total, the first one first."""
+# A schedule that was committed beforehand
+
+
+_COMMITTED = "CommittedDpEvent"
+
+
+def committed(event: Any) -> bool:
+    """Whether an event (JSON) holds a committed schedule anywhere."""
+    if isinstance(event, dict):
+        return event.get("kind") == _COMMITTED or any(map(committed, event.values()))
+    return isinstance(event, list) and any(map(committed, event))
+
+
+def check_commitment(event: dict[str, Any]) -> None:
+    """A ValueError where a committed schedule is a part of what is to be charged, not all of it."""
+    top = event.get("event")
+    whole = isinstance(top, dict) and top.get("kind") == _COMMITTED
+    if committed(top["event"] if isinstance(top, dict) and whole else top):
+        raise ValueError("event must be a committed schedule as a whole, or hold none")
+
+
+def settled_as(reserved: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """The event that a charge is settled with, of what was reserved and what was released.
+
+    A schedule is charged whole, wherever it ended: where it ends may depend on what was seen. Nor
+    can it be committed when it is over.
+
+    Raises:
+        ValueError: for a schedule that was not reserved, or one of more than was reserved.
+    """
+    if committed(reserved):
+        whole, part = (counts_of(event_from_json(event)) for event in (reserved, told))
+        if all(count <= whole.get(kind, 0) for kind, count in part.items()):
+            return reserved
+    if committed(told):
+        raise ValueError("event must not commit to more than was reserved, or afterwards")
+    return told
+
+
+def shares(orders: int, chances: float = CHANCES) -> tuple[float, ...]:
+    """The shares of delta at which so many orders read the total, the first one first.
+
+    What `chances` leave is divided alike, however much it is.
+    """
     if orders == 1:
-        return (1 - _CHANCES,)
-    rest = (1 - _MAIN_SHARE - _CHANCES) / (orders - 1)
-    return (_MAIN_SHARE, *(rest,) * (orders - 1))
-
-
-def chances(delta: float) -> float:
-    """What the chances of all charges may sum to, that their events do not hold."""
-    return _CHANCES * delta
+        return (1 - chances,)
+    scale = (1 - chances) / (1 - CHANCES)
+    rest = scale * (1 - _MAIN_SHARE - CHANCES) / (orders - 1)
+    return (scale * _MAIN_SHARE, *(rest,) * (orders - 1))
 
 
 def times(loss: Loss, count: int) -> Loss:

@@ -20,7 +20,7 @@ from beam_ldp.ledger.accounts import Account
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.deciding import capacity, fits_locally, share_of
-from beam_ldp.ledger.losses import Loss, chances, limit, local_loss_of, loss_of, read_loss, shares
+from beam_ldp.ledger.losses import Loss, limit, local_loss_of, loss_of, read_loss, shares
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHARGES,
@@ -198,7 +198,8 @@ class Replay:
         if before.local_epsilon is not None:
             looser |= now.local_epsilon is None or now.local_epsilon > before.local_epsilon
         # Charges fall into other periods, or are read at orders that were chosen afterwards.
-        looser |= now.period_days not in (before.period_days, None) or now.orders != before.orders
+        looser |= now.period_days not in (before.period_days, None)
+        looser |= (now.orders, now.chances) != (before.orders, before.chances)
         if looser and population.charged:
             self.raised.append(
                 (
@@ -220,11 +221,11 @@ def epsilons_of(losses: Sequence[Loss], budget: Budget) -> np.ndarray:
         budget: the orders and delta.
     """
     orders = np.array(budget.orders)
-    logs = np.log(budget.delta * np.array(shares(len(orders))))
+    logs = np.log(budget.delta * np.array(shares(len(orders), budget.chances)))
     added = (-logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)) / (orders - 1)
     divergences = np.array([loss.divergences for loss in losses]).reshape(len(losses), len(orders))
     found = np.maximum(0.0, (divergences + added).min(axis=1))
-    holds = np.array([loss.failure for loss in losses]) <= limit(chances(budget.delta))
+    holds = np.array([loss.failure for loss in losses]) <= limit(budget.chances * budget.delta)
     found = np.where(holds, found, np.inf)
     return np.minimum(found, [loss.pure for loss in losses])
 
@@ -243,7 +244,7 @@ def _point(stand: _Stand, epsilon: float) -> CumulativePoint:
 
 def _otherwise(before: Budget, now: Budget) -> str:
     """What else of a budget was changed."""
-    names = ("local_epsilon", "period_days", "orders")
+    names = ("local_epsilon", "period_days", "orders", "chances")
     changed = [name for name in names if getattr(before, name) != getattr(now, name)]
     return f" (and its {', '.join(changed)})" if changed else ""
 

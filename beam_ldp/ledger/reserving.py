@@ -20,7 +20,15 @@ from beam_ldp.ledger.charges import (
     release_key,
 )
 from beam_ldp.ledger.deciding import budget_of, check_fits, epsilon_of, population_of, same
-from beam_ldp.ledger.losses import as_json, exceeds, local_loss_of, loss_of, times
+from beam_ldp.ledger.losses import (
+    as_json,
+    check_commitment,
+    committed,
+    exceeds,
+    local_loss_of,
+    loss_of,
+    times,
+)
 from beam_ldp.ledger.opening import (
     LedgerReading,
     Writing,
@@ -125,6 +133,7 @@ class LedgerReserving(LedgerReading):
             BudgetExceededError, LedgerError, LedgerUnavailableError: as `reserve` would.
         """
         told, sent = as_json(event), None if local_event is None else as_json(local_event)
+        check_commitment(told)
         population, now = self._standing(dataset)
         budget = budget_of(population, dataset)
         _check_unit(population, dataset=dataset, unit=privacy_unit, neighbours=neighbours)
@@ -158,7 +167,8 @@ class LedgerReserving(LedgerReading):
             run_id: name of the charge, used once. A memoized run that is started again before its
                 first release keeps its charge; each start has an attempt of its own, and only the
                 newest one may settle.
-            event: the worst that the run may release, a `DpEvent`.
+            event: the worst that the run may release, a `DpEvent`; a `CommittedDpEvent` for a
+                schedule that is fixed now, charged whole.
             identity: of the release. A release id stands for one question; the same memoized
                 reports are not released twice (see `republish`).
             memoized: a repetition sends the same reports.
@@ -185,6 +195,7 @@ class LedgerReserving(LedgerReading):
         asked = _Request(dataset, run_id, identity, memoized, count, quota, token, privacy_unit,
                          neighbours, dict(about or {}), certificate)  # fmt: skip
         told, sent = as_json(event), None if local_event is None else as_json(local_event)
+        check_commitment(told)
         return self._reserve(asked, told, sent, attempt is not None)
 
     def _reserve(
@@ -295,6 +306,8 @@ class LedgerRepublishing(LedgerReading):
         """
         _check_exchange(reason, report_digest)
         told = None if event is None else as_json(event)
+        if committed(told):
+            raise ValueError("event must not commit to a schedule that is over")
         asked = None if told is None else self._loss_for(self.charge(run_id), told)
         facts = {"report_digest": report_digest, "reason": reason, "cells": cells,
                  "about": dict(about or {})}  # fmt: skip

@@ -17,7 +17,7 @@ from beam_ldp.ledger.charges import (
     place,
 )
 from beam_ldp.ledger.deciding import same
-from beam_ldp.ledger.losses import Loss, as_json, local_loss_of
+from beam_ldp.ledger.losses import Loss, as_json, committed, local_loss_of, settled_as
 from beam_ldp.ledger.opening import (
     LedgerReading,
     charge_of,
@@ -46,7 +46,8 @@ class LedgerSettling(LedgerReading):
     ) -> Charge:
         """Write down what is released, before it is published. Idempotent.
 
-        More than was reserved is written down too, as an alarm that audits show. What people lost
+        More than was reserved is written down too, as an alarm that audits show. A committed schedule
+        (`CommittedDpEvent`) is charged whole, wherever it ended. What people lost
         locally is never less than what was reserved, unless it is proved that fewer reports were
         made: `proof` says how, and the event says which were.
 
@@ -65,11 +66,14 @@ class LedgerSettling(LedgerReading):
         Raises:
             LedgerError: if there is no such open reservation, another start of the run took over,
                 or the identity is another.
+            ValueError: for a committed schedule that was not reserved.
         """
         check_text("proof", proof)
         if num_randomized is not None and num_randomized < 0:
             raise ValueError(f"num_randomized must be >= 0, got {num_randomized}")
+        reserved = self.charge(run_id).reserved
         told, sent = as_json(event), None if local_event is None else as_json(local_event)
+        told = settled_as(reserved, told)
         local, loss = local_loss_of(sent or told), self._loss_for(self.charge(run_id), told)
         facts = {"event": told, "report_digest": report_digest, "num_randomized": num_randomized,
                  "proof": proof, "about": dict(about or {})}  # fmt: skip
@@ -86,6 +90,8 @@ class LedgerSettling(LedgerReading):
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
                 facts["identity_digest"] = identity.digest.hex()
             body = {**self._end(charge, label, "settle"), **facts}
+            if committed(reserved):
+                loss = loss.at_least(charge.loss)  # of a block: of one part
             it.append(SETTLE, body | _spent(charge, body, loss, local, sent))
             return _closed(charge, it.rows[-1])
 

@@ -40,6 +40,7 @@ from mlflow_ldp.runs import (
 from mlflow_ldp.server import (
     ANCHOR_TAG,
     BUDGET_TAG,
+    CHANCES_TAG,
     CHARGE_TAG,
     EVENT_TAG,
     ORDERS_TAG,
@@ -183,6 +184,7 @@ def log_budget(
         BUDGET_TAG: budget_digest(books.ledger_id, population),
         POPULATION_TAG: population[:LONGEST_TAG],
         ORDERS_TAG: json.dumps(budget.orders),
+        CHANCES_TAG: repr(budget.chances),
         f"{NAMESPACE}.ledger_id": books.ledger_id,
     }
 

@@ -17,7 +17,7 @@ from typing import Any
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import Anchor, Check
-from beam_ldp.ledger.losses import event_digest, loss_of, no_loss, orders_for
+from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of, no_loss, orders_for
 from mlflow_ldp.charges import local_epsilon_of
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
 
@@ -28,6 +28,7 @@ EVENT_TAG = f"{NAMESPACE}.event_sha256"
 PERIOD_TAG = f"{NAMESPACE}.period"  # of the budget
 BUDGET_TAG = f"{NAMESPACE}.budget_of"  # of the one run that shows a budget's history
 ORDERS_TAG = f"{NAMESPACE}.dataset.orders"  # Rényi orders of the budget, JSON
+CHANCES_TAG = f"{NAMESPACE}.dataset.chances"  # its share of delta for chances
 # What is shown, by the names under which it is; the first one that is there counts. Where a
 # release has groups, its charge covers all of them, and its price is that of one.
 _SHOWN = {
@@ -77,6 +78,7 @@ class ShownBudget:
         granted: the largest epsilon that was ever in force.
         spent, delta, period: as of its last step.
         orders: Rényi orders that were fixed with it.
+        chances: share of delta that was fixed with them.
     """
 
     granted: float
@@ -84,6 +86,7 @@ class ShownBudget:
     delta: float
     period: int
     orders: tuple[float, ...]
+    chances: float = CHANCES
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ def _budget(client: Any, run: Any) -> ShownBudget:
             delta=metrics[f"{NAMESPACE}.dataset.delta"],
             period=int(metrics[f"{NAMESPACE}.dataset.period"]),
             orders=tuple(map(float, json.loads(run.data.tags[ORDERS_TAG]))),
+            chances=float(run.data.tags.get(CHANCES_TAG, CHANCES)),
         )
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"MLflow run {run.info.run_id} shows an invalid budget") from None
@@ -404,9 +408,9 @@ def _total(
     if budget is None:
         deltas = [run.shown["delta"] for run in runs if 0 < run.shown.get("delta", 0) < 1]
         delta = max(deltas, default=_USUAL_DELTA)
-        orders = orders_for(1.0, delta)
+        orders, chances = orders_for(1.0, delta), CHANCES
     else:
-        delta, orders = budget.delta, budget.orders
+        delta, orders, chances = budget.delta, budget.orders, budget.chances
     loss, local = no_loss(orders), 0.0
     for run in runs:
         assert run.event is not None
@@ -418,7 +422,7 @@ def _total(
         datasets=tuple(sorted({run.dataset for run in runs})),
         num_runs=len(runs),
         num_uncharged=sum(run.charge is None for run in runs),
-        epsilon=loss.epsilon(orders, delta)[0],
+        epsilon=loss.epsilon(orders, delta, chances=chances)[0],
         delta=delta,
         local_epsilon=local,
         epsilon_budget=None if budget is None else budget.granted,

@@ -14,7 +14,7 @@ import dp_accounting
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
-from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
+from beam_ldp.ledger.losses import CHANCES, Loss, as_json, loss_of, no_loss, orders_for, times
 from beam_ldp.ledger.opening import URL_VARIABLE
 from beam_ldp.randomizers.checks import check_fraction, check_positive
 from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget
@@ -123,7 +123,7 @@ class PrivacyTracker:
             params={**self._params(), **(params or {})},
             inputs=lambda: [dataset_input(dataset, columns or {}, num_users)],
         )
-        self._orders = self._fixed_orders()
+        self._orders, self._chances = self._fixed_filter()
         self._loss: Loss = no_loss(self._orders)
         self._local = 0.0
         self._kinds: dict[dp_accounting.DpEvent, Kind] = {}
@@ -177,7 +177,7 @@ class PrivacyTracker:
         kind = self._kind(event)
         local = kind.local_epsilon if local_epsilon is None else float(local_epsilon)
         loss = self._loss + kind.loss
-        epsilon, order = loss.epsilon(self._orders, self.delta, adaptive=self._adaptive)
+        epsilon, order = self._reading(loss)
         self._refuse(epsilon, self._local + local)
         if self._blocks is not None:
             self._blocks.charge(event, local)
@@ -198,7 +198,7 @@ class PrivacyTracker:
         """
         kind = self._kind(event)
         total = self._loss + times(kind.loss, count)
-        epsilon = total.epsilon(self._orders, self.delta, adaptive=self._adaptive)[0]
+        epsilon = self._reading(total)[0]
         local = self._local + count * kind.local_epsilon
         if self._limit is not None and epsilon > self._limit:
             return True
@@ -217,8 +217,7 @@ class PrivacyTracker:
     @property
     def spent(self) -> TrackedLoss:
         """What this run was charged so far."""
-        found = self._loss.epsilon(self._orders, self.delta, adaptive=self._adaptive)
-        return TrackedLoss(*found, self._local, self._num_charges)
+        return TrackedLoss(*self._reading(self._loss), self._local, self._num_charges)
 
     @property
     def adaptive(self) -> bool:
@@ -282,12 +281,20 @@ class PrivacyTracker:
                 stacklevel=3,
             )
 
-    def _fixed_orders(self) -> tuple[float, ...]:
+    def _fixed_filter(self) -> tuple[tuple[float, ...], float]:
+        """Orders, and the share of delta that chances have."""
         if self._ledger is not None:
-            return self._ledger.status(self.dataset).budget.orders
+            budget = self._ledger.status(self.dataset).budget
+            return budget.orders, budget.chances
         if self._adaptive:
-            return orders_for(self._limit or _USUAL_EPSILON, self.delta)
-        return tuple(ShuffleAccountant().orders.tolist())
+            return orders_for(self._limit or _USUAL_EPSILON, self.delta), CHANCES
+        return tuple(ShuffleAccountant().orders.tolist()), CHANCES
+
+    def _reading(self, loss: Loss) -> tuple[float, float]:
+        """Epsilon, and the order that gives it."""
+        return loss.epsilon(
+            self._orders, self.delta, adaptive=self._adaptive, chances=self._chances
+        )
 
     def _params(self) -> dict[str, Any]:
         return {

@@ -251,7 +251,7 @@ def _epsilon(charge: Charge, budget: Budget, report: AuditReport) -> Cell:
         return Cell("0", ("given back",))
     price, printed = report.prices.get(charge.run_id), charge.about.get("epsilon")
     if price is None:  # at the budget's delta, of this charge alone
-        alone = charge.loss.epsilon(budget.orders, budget.delta)[0]
+        alone = charge.loss.epsilon(budget.orders, budget.delta, chances=budget.chances)[0]
         return Cell(number(alone), ("at worst" if charge.status == "reserved" else "",))
     return Cell(number(price), (f"printed {number(printed)}" if _is_number(printed) else "",))
 

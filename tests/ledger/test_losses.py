@@ -19,9 +19,9 @@ from beam_ldp.accounting.reports import failure_of
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
 from beam_ldp.ledger.accounts import Total
 from beam_ldp.ledger.losses import (
+    CHANCES,
     Loss,
     as_json,
-    chances,
     exceeds,
     loss_of,
     no_loss,
@@ -68,8 +68,9 @@ def test_several_orders_cost_a_share_of_delta() -> None:
     assert other[0] == pytest.approx(last, rel=1e-12)
     fixed = loss_of(as_json(OTHER), (16.0, 2.0)).epsilon((16.0, 2.0), 1e-6, adaptive=False)
     assert fixed == one.epsilon((16.0,), 1e-6, adaptive=False)
-    assert sum(shares(5)) + chances(1.0) == pytest.approx(1.0, rel=1e-15)
-    assert sum(shares(1)) + chances(1.0) == 1.0
+    for share in (CHANCES, 0.0, 0.5, 0.9):
+        assert sum(shares(5, share)) + share == pytest.approx(1.0, rel=1e-15)
+        assert sum(shares(1, share)) + share == 1.0
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 4.0, 20.0])
@@ -205,7 +206,7 @@ def test_chances_of_the_path_alone_do_not_pay_for_charges_that_were_chosen() -> 
 
 def test_a_share_of_their_own_pays_for_chances() -> None:
     case = TwoCharges()
-    chance = chances(case.delta)
+    chance = CHANCES * case.delta
     divergence = case.left(shares(1)[0] * case.delta)
     found = case.delta_of(chance, divergence)
     assert 0.9 * case.delta < found <= case.delta

@@ -13,6 +13,7 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant, UnsupportedEve
 from beam_ldp.accounting.composition import central
 from beam_ldp.accounting.composition.ledger_bounds import (
     Counts,
+    Schedule,
     class_lower_value,
     event_divergences,
     largest_loss,
@@ -23,6 +24,7 @@ from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.divergences.moments import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import (
+    CommittedDpEvent,
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
@@ -80,7 +82,8 @@ class ShuffleAccountant(PrivacyAccountant):
     not that probability (up to twice delta; see `beam_ldp.ledger.losses`, which has the proof of
     what is done instead): chances may sum to the share `chances` of delta, and the orders have the
     rest. The share is fixed beforehand too. By default it is nothing, and events with a chance
-    cost their local epsilons, which always hold.
+    cost their local epsilons, which always hold. A schedule that was fixed beforehand may be one
+    release of such a sequence (`CommittedDpEvent`), and the tail of its losses such a chance.
 
     Args:
         orders: Rényi orders above one.
@@ -127,7 +130,7 @@ class ShuffleAccountant(PrivacyAccountant):
     ) -> PrivacyAccountant.CompositionErrorDetails | None:
         if not do_compose:
             return _refused(event)
-        self._counts = _with(self._counts, event, count)
+        self._counts = self._with(event, count)
         return None
 
     # Prices ------------------------------------------------------------------------------
@@ -143,8 +146,8 @@ class ShuffleAccountant(PrivacyAccountant):
         if single is not None and target_delta < 1:
             return shuffle_epsilon(single.local_event, single.num_honest, target_delta)
         value, method = self._upper(self._counts, target_delta)
-        lower, lower_method = lower_value(self._counts, target_delta)
-        counts = dict(self._counts)  # those of now: more may be composed before it is read
+        counts = _opened(self._counts)  # those of now: more may be composed before it is read
+        lower, lower_method = lower_value(counts, target_delta)
         return PrivacyBound(
             value,
             lower=min(value, lower),
@@ -193,7 +196,7 @@ class ShuffleAccountant(PrivacyAccountant):
         error = _refused(event)
         if error is not None:
             raise UnsupportedEventError(error.error_message)
-        after = _with(self._counts, event, count)
+        after = self._with(event, count)
         return self._upper(after, delta, enough=epsilon)[0] > epsilon
 
     def copy(self) -> ShuffleAccountant:
@@ -211,7 +214,8 @@ class ShuffleAccountant(PrivacyAccountant):
     @property
     def local_epsilon(self) -> float:
         """Sum of the local epsilons of one person who took part in everything."""
-        own = {event: n for event, n in self._counts.items() if isinstance(event, _OWN)}
+        counts = _opened(self._counts)
+        own = {event: n for event, n in counts.items() if isinstance(event, _OWN)}
         return sum(n * getattr(e, "points_sampled", 1) * e.local_epsilon for e, n in own.items())
 
     @property
@@ -259,6 +263,10 @@ class ShuffleAccountant(PrivacyAccountant):
         return accountant
 
     # Inside ------------------------------------------------------------------------------
+
+    def _with(self, event: dp_accounting.DpEvent, count: int) -> Counts:
+        """The counts with so many more: of what a schedule holds, where all was fixed."""
+        return counts_of(event, count, self._counts, whole=self._adaptive)
 
     def _for_losses(self, counts: Counts, delta: float) -> float:
         """What is left of delta at each order; at most 0 where chances take more than theirs.
@@ -324,24 +332,52 @@ def _failures(counts: Counts) -> float:
     return math.fsum(n * failure_of(event) for event, n in counts.items())
 
 
-def _with(counts: Counts, event: dp_accounting.DpEvent, count: int) -> Counts:
-    """The counts with `count` more of what `event` is composed of."""
-    after = dict(counts)
-    for part, times in _leaves(event, count):
+def counts_of(
+    event: dp_accounting.DpEvent,
+    count: int = 1,
+    before: Counts | None = None,
+    *,
+    whole: bool = False,
+) -> dict[dp_accounting.DpEvent, int]:
+    """How often it holds each kind of release.
+
+    Args:
+        event: composed of them.
+        count: how often.
+        before: counts that these are added to.
+        whole: a committed schedule is one kind, and not what it holds.
+    """
+    after = dict(before or {})
+    for part, times in _leaves(event, count, whole):
         after[part] = after.get(part, 0) + times
     return after
 
 
+def _opened(counts: Counts) -> dict[dp_accounting.DpEvent, int]:
+    """The counts with schedules taken apart."""
+    found: dict[dp_accounting.DpEvent, int] = {}
+    for event, count in counts.items():
+        parts = event.parts if isinstance(event, Schedule) else [(event, 1)]
+        for part, times in parts:
+            found[part] = found.get(part, 0) + count * times
+    return found
+
+
 def _leaves(
-    event: dp_accounting.DpEvent, count: int
+    event: dp_accounting.DpEvent, count: int, whole: bool = False
 ) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
     """What an event is composed of, hashable, and how often."""
     check_integer("count", count, 0)
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
-        yield from _leaves(event.event, event.count * count)
+        yield from _leaves(event.event, event.count * count, whole)
     elif isinstance(event, dp_accounting.ComposedDpEvent):
         for part in event.events:
-            yield from _leaves(part, count)
+            yield from _leaves(part, count, whole)
+    elif isinstance(event, CommittedDpEvent):
+        if whole and count:
+            yield Schedule(tuple(counts_of(event.event).items()), event.delta), count
+        elif not whole:
+            yield from _leaves(event.event, count)
     elif count and not isinstance(event, dp_accounting.NoOpDpEvent):
         yield event if isinstance(event, _OWN) else central.canonical(event), count
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import attr
 import numpy as np
@@ -33,6 +33,7 @@ from beam_ldp.accounting.reports import (
     SampledReports,
     ShuffledMessages,
     ShuffledReports,
+    failure_of,
 )
 from beam_ldp.accounting.shuffle.one_release import MAX_LOCAL_EPSILON
 from beam_ldp.randomizers import special
@@ -41,10 +42,30 @@ from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
 # One event by Rényi orders, and without any delta -----------------------------------------
 
 
+class Schedule(NamedTuple):
+    """Releases that were fixed beforehand, as one: see `CommittedDpEvent`.
+
+    Attributes:
+        parts: Events, and how often.
+        delta: What its tail has of a hockey stick.
+    """
+
+    parts: tuple[tuple[Any, int], ...]
+    delta: float
+
+    @property
+    def failure_probability(self) -> float:
+        """That its divergences do not hold."""
+        return self.delta + math.fsum(count * failure_of(event) for event, count in self.parts)
+
+
 @lru_cache(maxsize=256)
 def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
     """Upper bounds of the Rényi divergence at each real order above one; infinite where unknown."""
     values = np.array(orders)
+    if isinstance(event, Schedule):
+        whole = sum(count * event_divergences(part, orders) for part, count in event.parts)
+        return np.minimum(whole, _without_tail(event, values))
     if isinstance(event, ShuffledMessages):
         return messages_divergences(event, values)
     if isinstance(event, LocalReports):
@@ -62,6 +83,8 @@ def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
 
 def largest_loss(event: Any) -> float:
     """Pure epsilon of one release, about one person (with several points: about one of them)."""
+    if isinstance(event, Schedule):
+        return math.fsum(count * largest_loss(part) for part, count in event.parts)
     if isinstance(event, (LocalReports, ShuffledReports, ShuffledMessages)):
         return event.local_epsilon
     if not isinstance(event, SampledReports):
@@ -76,6 +99,27 @@ def largest_loss(event: Any) -> float:
         rate = event.points_sampled / event.points_per_client
     local = event.local_epsilon
     return local if local > HOPELESS else math.log1p(rate * math.expm1(local))
+
+
+def _without_tail(schedule: Schedule, orders: np.ndarray) -> np.ndarray:
+    """The divergences of a schedule whose losses are cut where the hockey stick is its `delta`.
+
+    With P and Q of the distribution of losses, and L that loss, P' = min(P, e^L Q) misses no more
+    of P than `delta`, and is what happens but for a chance. What the schedule releases is made of
+    that pair by post-processing, whose divergences are no larger.
+    """
+    losses = ledger_losses(dict(schedule.parts))
+    cut = math.inf if losses is None else losses.upper_epsilon(schedule.delta)
+    if losses is None or math.isinf(cut):
+        return np.full(len(orders), math.inf)
+    # Of P' where the loss is l: its ratio to Q is at most e^L, and there P' is e^(L - l) of P.
+    ratio = np.minimum(losses.losses, cut)
+    with np.errstate(divide="ignore"):
+        log_mass = np.log(np.maximum(losses.mass, 0.0)) + ratio - losses.losses
+    log_mass = np.append(log_mass, math.log(max(losses.rounding, 1e-300)))
+    ratio = np.append(ratio, cut)
+    found = [np.logaddexp.reduce(log_mass + (order - 1) * ratio) / (order - 1) for order in orders]
+    return np.maximum(0.0, found)
 
 
 def _randomized_response(local_epsilon: float, orders: np.ndarray) -> np.ndarray:
