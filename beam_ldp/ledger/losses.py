@@ -31,9 +31,9 @@ charges (`test_losses`), and up to twice delta at most. Charges that were fixed 
 
 A schedule that is fixed before its first release is one charge (`CommittedDpEvent`): nothing is
 chosen within it, so that all of it has one distribution of losses, P against Q. With L where its
-hockey stick is delta_s, P = P' + rest with P' = min(P, e^L Q) and a rest of delta_s: its divergences
-are those of P', but for a chance of delta_s, and the proof above holds for it word by word. A budget
-for such schedules gives chances a larger share (`Budget.chances`), fixed like the orders. To price
+hockey stick is delta_s, P = P' + rest with P' = min(P, e^L Q) and a rest of delta_s: but for that
+chance its divergences are those of P', and the proof above holds for it word by word. A budget for
+such schedules gives chances a larger share (`Budget.chances`), fixed like the orders. To price
 *everything* charged so far by distributions, and to go on while they fit (a natural filter), is no
 proof: what is chosen next depends on the losses so far (`test_natural_filter`).
 """

@@ -46,9 +46,9 @@ class LedgerSettling(LedgerReading):
     ) -> Charge:
         """Write down what is released, before it is published. Idempotent.
 
-        More than was reserved is written down too, as an alarm that audits show. A committed schedule
-        (`CommittedDpEvent`) is charged whole, wherever it ended. What people lost
-        locally is never less than what was reserved, unless it is proved that fewer reports were
+        More than was reserved is written down too, as an alarm that audits show. A committed
+        schedule (`CommittedDpEvent`) is charged whole, wherever it ended. What people lost locally
+        is never less than what was reserved, unless it is proved that fewer reports were
         made: `proof` says how, and the event says which were.
 
         Args:

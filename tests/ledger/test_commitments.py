@@ -13,7 +13,6 @@ from beam_ldp.accounting import (
     CommittedDpEvent,
     LocalRandomizerDpEvent,
     ShuffleAccountant,
-    ShuffledDpEvent,
     SubsampledShuffledDpEvent,
     shuffled_event,
 )
@@ -65,13 +64,8 @@ def test_what_is_left_of_a_schedule_is_what_enumeration_says(count: int, cut: fl
     p, q = (ways * t**trues * (1 - t) ** (count - trues) for t in (truth, 1 - truth))
     ratios = np.unique(p / q)
     sticks = [float(np.maximum(p - r * q, 0).sum()) for r in ratios]
-    # The hockey stick is linear in the ratio between those of outcomes.
-    above = int(np.searchsorted(-np.array(sticks), -cut))
-    ratio = ratios[-1] if above == len(ratios) else ratios[above]
-    if 0 < above < len(ratios):
-        ratio = np.interp(
-            -cut, -np.array(sticks[above - 1 : above + 1]), ratios[above - 1 : above + 1]
-        )
+    # The hockey stick falls, linearly between the ratios of outcomes.
+    ratio = float(np.interp(-cut, -np.array(sticks), ratios))
     left = np.minimum(p, max(ratio, 1.0) * q)
     assert p.sum() - left.sum() <= cut * (1 + 1e-9)
     schedule = Schedule(((LocalRandomizerDpEvent(budget), count),), cut)

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.randomizers.mean import (
@@ -42,8 +43,80 @@ def test_l1_error_is_within_a_known_constant_of_the_bound(d, budget):
     bound = lb.distribution_lower_bound(d, budget, 10_000)
     ours = L1Mean(d, budget).mean_squared_error(10_000)
     assert bound.constant_known and bound.valid
-    # coth^2(e/2) over (E+1)^2/(16 E (E-1)^2) is 16 E: no more, no less.
-    assert ours / bound.value == pytest.approx(16 * math.exp(budget), rel=1e-6)
+    # d coth^2(e/2)/n over d/(4 n E tanh^2(e/2) + pi^2 d^2) is 4 E and what few people add.
+    few = (math.pi * d) ** 2 / (10_000 * math.tanh(budget / 2) ** 2)
+    assert ours / bound.value == pytest.approx(4 * math.exp(budget) + few, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("d", "budget", "n", "golden"),
+    [(1000, 1.0, 10**8, 4.13107567e-6), (1000, 1.0, 500_000, 9.06569419e-5)],
+)
+def test_distributions_of_the_specification(d, budget, n, golden):
+    assert lb.distribution_lower_bound(d, budget, n).value == pytest.approx(golden, rel=1e-8)
+
+
+@pytest.mark.parametrize("budget", [0.1, 1.0, 3.0, 800.0])
+@pytest.mark.parametrize("d", [2, 3, 10, 1000])
+def test_nobody_needs_to_report_to_miss_by_less_than_one(d, budget):
+    """The uniform guess misses by at most 1 - 1/d: any n, and one user was said to miss by 107."""
+    for n in (1, 2, 50):
+        assert lb.distribution_lower_bound(d, budget, n).value <= 1 - 1 / d
+    printed = d * (math.exp(1) + 1) ** 2 / (16 * math.exp(1) * math.expm1(1) ** 2)
+    assert d < 1000 or printed == pytest.approx(107.7, rel=1e-3)
+    assert lb.distribution_lower_bound(1, budget, 5).value == 0.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("budget", [0.3, 1.0, 2.5, 6.0])
+def test_two_symbols_against_the_minimax_estimator(n, budget):
+    """Every private channel of two symbols is made of randomized response; its best estimator.
+
+    Estimators of the count that fall about 1/2 alike, by minimizing the largest risk over a grid
+    of distributions: no bound may be above, and the best are not far from it.
+    """
+    counts, laws = np.arange(n + 1), np.linspace(0, 1, 41)
+    truth = 1 / (1 + math.exp(-budget))
+    chances = truth * laws + (1 - truth) * (1 - laws)
+    mass = stats.binom.pmf(counts[:, None], n, chances)
+    centred = counts / n - 0.5
+    slopes = np.linspace(0, 1.2 / (2 * truth - 1), 400)
+    # Affine estimators, cut to [0, 1]: an upper bound of the minimax risk, of both coordinates.
+    estimates = np.clip(0.5 + slopes[:, None] * centred, 0, 1)
+    risks = 2 * ((estimates[:, :, None] - laws) ** 2 * mass).sum(axis=1)
+    minimax = float(risks.max(axis=1).min())
+    bound = lb.distribution_lower_bound(2, budget, n).value
+    assert bound <= minimax
+    assert minimax <= 60 * bound or budget > 3  # there the symbol itself says no less
+
+
+@pytest.mark.parametrize(("d", "n"), [(2, 1), (4, 1), (4, 2), (6, 1)])
+def test_no_channel_and_no_estimator_of_few_users_is_below_the_bound(d, n):
+    """Bayes risks are below minimax risks, yet above the bound: best estimators for the prior.
+
+    Distributions p_j, p_(j+d/2) = 1/d +- t_j, t_j drawn from the cosine density; the posterior mean
+    is the best estimator, so what it misses by is all that any one can promise.
+    """
+    budget, rng = 1.5, np.random.default_rng(d + n)
+    m, bound = d // 2, lb.distribution_lower_bound(d, budget, n).value
+    points = np.cos(math.pi * np.linspace(-1, 1, 15) / 2) ** 2
+    grid, weight = np.linspace(-1, 1, 15) / d, points / points.sum()
+    t = np.array(list(itertools.product(grid, repeat=m)))
+    prior = np.array(list(map(np.prod, itertools.product(weight, repeat=m))))
+    laws = np.hstack([1 / d + t, 1 / d - t])
+    ratio, found = math.exp(budget), []
+    for _ in range(20):
+        rows = int(rng.integers(2, 2 * d + 1))
+        favoured = rng.random((rows, d)) < 0.5
+        table = np.where(np.vstack([favoured, ~favoured]), ratio, 1.0)
+        channel = table / table.sum(axis=0)
+        assert np.log(channel.max(axis=1) / channel.min(axis=1)).max() <= budget + 1e-9
+        one = laws @ channel.T
+        seen = one if n == 1 else (one[:, :, None] * one[:, None, :]).reshape(len(one), -1)
+        joint = prior[:, None] * seen
+        means = (joint.T @ laws) / joint.sum(axis=0)[:, None]
+        found.append((prior @ laws**2).sum() - joint.sum(axis=0) @ (means**2).sum(axis=1))
+    assert bound <= min(found) <= 5 * bound
 
 
 @pytest.mark.parametrize("budget", [0.25, 1.0, 4.0, 16.0])
