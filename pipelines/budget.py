@@ -115,6 +115,9 @@ def init(ledger: str, mlflow_uri: str | None, form: str) -> None:
 @click.option("--privacy-unit", default="user", show_default=True, help="what is protected")
 @click.option("--population", help="the people; datasets about the same people share one budget")
 @click.option("--period-days", type=int, help="renew the budget after this number of days")
+@click.option("--chances", type=float, metavar="SHARE",
+              help="share of delta, fixed with the first charge, for events that hold but for a "
+              "chance, committed schedules among them (default: 0.05)")  # fmt: skip
 @click.option("--by", help="who grants it (default: the login name)")
 @click.option("--why", default="", help="reason, for the record, which audits show")
 @click.option("--new", is_flag=True, help="declares that the dataset is not in the ledger yet")
@@ -474,6 +477,7 @@ def _json(status: BudgetStatus) -> dict[str, Any]:
         "epsilon": granted.epsilon,
         "delta": granted.delta,
         "local_epsilon": granted.local_epsilon,
+        "chances": granted.chances,
         "period": status.period,
         "period_days": granted.period_days,
         "quotas": {held.name: held.share for held in status.quotas},

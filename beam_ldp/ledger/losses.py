@@ -35,7 +35,7 @@ hockey stick is delta_s, P = P' + rest with P' = min(P, e^L Q) and a rest of del
 chance its divergences are those of P', and the proof above holds for it word by word. A budget for
 such schedules gives chances a larger share (`Budget.chances`), fixed like the orders. To price
 *everything* charged so far by distributions, and to go on while they fit (a natural filter), is no
-proof: what is chosen next depends on the losses so far (`test_natural_filter`).
+proof: what is chosen next depends on the losses so far (3.4 delta: `test_adaptive`).
 """
 
 from __future__ import annotations

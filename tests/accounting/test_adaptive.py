@@ -7,16 +7,19 @@ finite sum, so the promise of each policy can be checked to the last digit.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
+import dp_accounting
 import numpy as np
 import pytest
 from scipy import stats
 
 from beam_ldp.accounting import (
+    CommittedDpEvent,
     LocalRandomizerDpEvent,
     ShuffleAccountant,
     ShuffledDpEvent,
@@ -127,6 +130,76 @@ def test_what_filters_allow_keeps_the_promise(orders, delta):
     for *_, last in branches:
         assert not accountant.would_exceed(last.event, epsilon=EPSILON, delta=DELTA)
     assert 0.2 * DELTA < spent(branches) <= DELTA
+
+
+# A natural filter: go on while all that was chosen so far, composed by its losses, fits the budget.
+
+
+def walk() -> list[tuple[float, float]]:
+    """Chances and losses of what the questions of randomized response can have said."""
+    truth = 1 / (1 + math.exp(-BUDGET))
+    return [
+        (float(stats.binom.pmf(true, QUESTIONS, truth)), (2 * true - QUESTIONS) * BUDGET)
+        for true in range(QUESTIONS + 1)
+    ]
+
+
+def fixed_delta(last: Last) -> float:
+    """Of the walk and a last question that was fixed beforehand, at EPSILON: a finite sum."""
+    return sum(chance * last.delta(EPSILON - loss) for chance, loss in walk())
+
+
+def worst_here(chance: float, loss: float) -> Last:
+    """The last question that does the most harm after this walk, and fits if fixed beforehand.
+
+    Its answers are as rare as makes all of delta be spent, over all walks: it is the loss of an
+    answer that decides how much of that is spent here.
+    """
+    best, most = None, 0.0
+    for size in EPSILON - loss + np.geomspace(1e-3, 2.0, 80):
+        tried = Last(float(size), 1e-9)
+        rare = 0.995 * DELTA / fixed_delta(tried) * tried.rare  # deltas are linear in it
+        last = Last(float(size), rare)
+        if (1 + math.exp(size)) * rare < 1 and chance * last.delta(EPSILON - loss) > most:
+            best, most = last, chance * last.delta(EPSILON - loss)
+    assert best is not None
+    return best
+
+
+@pytest.fixture(scope="module")
+def natural() -> list[tuple[float, float, Last]]:
+    return [(chance, loss, worst_here(chance, loss)) for chance, loss in walk()]
+
+
+def test_a_natural_filter_over_loss_distributions_overspends(natural):
+    """Every path fits by the exact distribution of its losses; together they spend 3.4 delta.
+
+    What is asked last depends on the losses so far, which the distribution of the path does not
+    know. So distributions price what was committed beforehand, and nothing else.
+    """
+    for *_, last in natural:
+        assert fixed_delta(last) <= DELTA
+        accountant = ShuffleAccountant().compose(WALK, QUESTIONS).compose(last.event)
+        assert accountant.get_delta(EPSILON) <= DELTA  # what such a filter would look at
+    assert spent(natural) == pytest.approx(3.36 * DELTA, rel=1e-2)
+
+
+def test_filters_and_committed_schedules_stop_it(natural):
+    """Whatever share of its answers' chances they let pass: it keeps the promise."""
+    # The walk as a committed schedule: its tail has a share, and what follows is read by orders.
+    schedule = CommittedDpEvent(dp_accounting.SelfComposedDpEvent(WALK, QUESTIONS), DELTA / 2)
+    for accountant in (
+        ShuffleAccountant(list(ORDERS), adaptive=True).compose(WALK, QUESTIONS),
+        ShuffleAccountant(list(ORDERS), adaptive=True, chances=0.5).compose(schedule),
+    ):
+        refused, passed = 0, 0.0
+        for (chance, loss, last), part in itertools.product(natural, (0.3, 0.03, 0.01, 0.003)):
+            asked = last._replace(rare=part * last.rare)
+            if accountant.would_exceed(asked.event, epsilon=EPSILON, delta=DELTA):
+                refused += 1
+            else:  # all that pass: no fewer than an adversary may ask
+                passed += chance * asked.delta(EPSILON - loss)
+        assert refused > len(natural) and 0 < passed <= DELTA < spent(natural)
 
 
 def test_a_filter_knows_nothing_of_distributions():
