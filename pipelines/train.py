@@ -117,7 +117,9 @@ def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
     def ask() -> str:
         if local is None:
             refuse_where_local(settings)
-        return would_grant(settings, worst, local_event=plan.round_price.sent_in(rounds))
+        return would_grant(
+            settings, worst, local_event=plan.round_price.sent_in(rounds), schedule=True
+        )
 
     return Job(settings, local_epsilon=local, epsilon=float(price), ask=ask), plan
 

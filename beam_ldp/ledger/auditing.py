@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from beam_ldp.ledger.accounts import PeopleCount
 from beam_ldp.ledger.charges import Charge
-from beam_ldp.ledger.losses import event_digest
+from beam_ldp.ledger.losses import event_digest, released
 from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.recomputing import CumulativePoint as CumulativePoint
 from beam_ldp.ledger.recomputing import (
@@ -376,7 +376,8 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
     for charge in chosen:
         code, text = verify({
             **{key: charge.about.get(key) for key in ("epsilon", "delta", "certificate")},
-            "event": charge.settled, "identity_digest": charge.identity.digest.hex(),
+            "event": released(charge.settled or {}),
+            "identity_digest": charge.identity.digest.hex(),
         })  # fmt: skip
         refuted |= code == REFUTED
         told.append(f"run {charge.run_id!r}: {text}")
@@ -477,7 +478,7 @@ def _differences(
         ours["identity"] = block.identity.digest.hex()
     if len(charges) == 1 and charges[0].group == charges[0].run_id and charges[0].settled:
         ours |= {key: charges[0].about.get(key) for key in ("epsilon", "delta")}
-        ours["event_sha256"] = event_digest(charges[0].settled)
+        ours["event_sha256"] = event_digest(released(charges[0].settled))
         ours["identity"] = charges[0].identity.digest.hex()
     return [
         f"run {name!r} shows {key} = {shown[key]} and not {value}"

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.accounting import CommittedDpEvent
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account, PeopleCount
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
-from beam_ldp.ledger.losses import Loss, as_json, limit, loss_of, shares, times
+from beam_ldp.ledger.losses import CHANCES, Loss, as_json, limit, loss_of, shares, times
 from beam_ldp.ledger.rows import BudgetExceededError, LedgerError, canonical
 
 _FIRST_GUESS = 1.0
@@ -263,6 +264,18 @@ class BudgetStatus:
         """Epsilon if this event were charged `count` times on top of what is committed."""
         more = loss_of(as_json(event), self.budget.orders)
         return epsilon_of(self.loss + times(more, count), self.budget)
+
+    def committing(self, event: Any) -> Any:
+        """The event as a committed schedule, with all that is left of delta for chances.
+
+        Only of a budget that gives chances more than the usual share; else, or where nothing is
+        left of it, the event as it is.
+        """
+        budget = self.budget
+        left = budget.chances * budget.delta - self.loss.failure
+        if budget.chances <= CHANCES or not left > 0:
+            return event
+        return CommittedDpEvent(event, left)
 
     def times_left(
         self, event: Any, local_epsilon: float, most: int = 1_000_000, quota: str = ""

@@ -262,6 +262,14 @@ def committed(event: Any) -> bool:
     return isinstance(event, list) and any(map(committed, event))
 
 
+def released(event: dict[str, Any]) -> dict[str, Any]:
+    """What an event releases: of a committed schedule, what it holds."""
+    top = event.get("event")
+    if isinstance(top, dict) and top.get("kind") == _COMMITTED:
+        return {**event, "event": top["event"]}
+    return event
+
+
 def check_commitment(event: dict[str, Any]) -> None:
     """A ValueError where a committed schedule is a part of what is to be charged, not all of it."""
     top = event.get("event")

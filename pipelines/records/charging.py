@@ -36,6 +36,7 @@ class NoCharge:
     people: PeopleFolder | None = None  # where hashes of the people asked are left
     publication: str = ""  # name of the folder in it for hashes of memoized reports
     mlflow_uri: str | None = None  # MLflow's store that all runs of the ledger share
+    whole = False  # whether a schedule was committed, which is charged wherever it ends
 
     def __init__(self, why: str) -> None:
         self.facts: dict[str, Any] = {"charged": why}
@@ -99,6 +100,8 @@ class RunCharge(NoCharge):
     def __init__(
         self, ledger: BudgetLedger, charge: Charge, people: PeopleFolder | None = None
     ) -> None:
+        from beam_ldp.ledger.losses import committed
+
         super().__init__(YES)
         self._ledger, self._charge = ledger, charge
         self._run_id, self._dataset = charge.run_id, charge.dataset
@@ -107,6 +110,7 @@ class RunCharge(NoCharge):
         self.people = people
         self.publication = charge.attempt
         self.mlflow_uri = ledger.mlflow_uri
+        self.whole = committed(charge.reserved)
         self.facts |= {
             "ledger": ledger.url,
             "ledger_id": ledger.ledger_id,

@@ -59,6 +59,7 @@ def reserve(
     run_id: str | None = None,
     mechanism: str = "",
     local_event: Any = None,
+    schedule: bool = False,
 ) -> NoCharge:
     """Set the worst case of a run aside.
 
@@ -71,6 +72,8 @@ def reserve(
         mechanism: digest of its configuration, hexadecimal.
         local_event: what people send, where the event of the price says only what a trusted server
             publishes.
+        schedule: all of the event is fixed beforehand: committed where the budget has a share of
+            delta for that.
 
     Raises:
         UsageError: if the ledger, the data set or the privacy unit does not fit.
@@ -99,7 +102,7 @@ def reserve(
         charge = ledger.reserve(
             settings.dataset,
             run_id,
-            worst.event,
+            _asked_for(ledger, settings, worst, schedule),
             identity=identity,
             local_event=local_event,
             privacy_unit=settings.charge.privacy_unit,
@@ -118,11 +121,12 @@ def would_grant(
     count: int | None = None,
     local_event: Any = None,
     one_round: bool = True,
+    schedule: bool = False,
 ) -> str:
     """Whether the ledger would grant what `reserve` asks for, in a sentence; nothing is written.
 
     Args:
-        settings, worst, identity, local_event: as of `reserve`.
+        settings, worst, identity, local_event, schedule: as of `reserve`.
         count: windows, where a block of them would be reserved.
         one_round: whether everybody is asked once.
 
@@ -156,7 +160,7 @@ def would_grant(
         budget = ledger.status(settings.dataset).budget
         committed = ledger.would_grant(
             settings.dataset,
-            worst.event,
+            _asked_for(ledger, settings, worst, schedule),
             count=count,
             local_event=local_event,
             quota=settings.charge.quota,
@@ -166,6 +170,11 @@ def would_grant(
         f"epsilon {committed:.4g} of {budget.epsilon:g} at delta = {budget.delta:g} would be spent "
         f"or reserved with this run, {max(0.0, budget.epsilon - committed):.4g} would remain"
     )
+
+
+def _asked_for(ledger: BudgetLedger, settings: ChargeSettings, worst: Price, schedule: bool) -> Any:
+    """The event of a reservation."""
+    return ledger.status(settings.dataset).committing(worst.event) if schedule else worst.event
 
 
 def store_of_ledger(settings: ChargeSettings) -> str | None:

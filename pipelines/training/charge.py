@@ -102,6 +102,7 @@ def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Tr
         identity=run.identity,
         run_id=name,
         local_event=sent,
+        schedule=True,
     )
     try:
         yield charge, run
@@ -137,7 +138,12 @@ def _settle_part(plan: TrainingPlan, charge: NoCharge, run: TrainingRun, console
     try:
         if run.begun:
             charge.settle(settlement(plan, charge, run))
-            console.print(f"run {run_id} was charged for {run.begun:,} rounds", soft_wrap=True)
+            rounds = (
+                f"all {plan.rounds:,} rounds, to which it was committed"
+                if charge.whole
+                else (f"{run.begun:,} rounds")
+            )
+            console.print(f"run {run_id} was charged for {rounds}", soft_wrap=True)
         else:
             charge.abandon("no round began", randomized=False)
     except Exception as error:
@@ -150,17 +156,18 @@ def _settle_part(plan: TrainingPlan, charge: NoCharge, run: TrainingRun, console
 
 def settlement(plan: TrainingPlan, charge: NoCharge, run: TrainingRun) -> dict[str, Any]:
     """What the ledger is told of the rounds of a training that ended early."""
-    bound = plan.epsilon_of(run.begun)
+    charged = plan.rounds if charge.whole else run.begun
+    bound = plan.epsilon_of(charged)
     return {
         "run_id": charge.facts["run_id"],
         "identity": run.identity.to_json(),
-        "event": plan.round_price.event_of(run.begun),
+        "event": plan.round_price.event_of(charged),
         "local_event": sent_event(plan, run),
         "proof": f"{run.begun:,} rounds began",
         "mechanism": plan.config,
         "question": f"train {plan.model}",
         "epsilon": float(bound),
-        "charged_epsilon": plan.charged_epsilon_of(run.begun),
+        "charged_epsilon": plan.charged_epsilon_of(charged),
         "delta": plan.settings.privacy.delta,
         "method": str(bound.method),
         "proof_status": str(bound.proof_status),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from types import SimpleNamespace
 
 import dp_accounting
@@ -23,7 +24,8 @@ from beam_ldp.accounting.literature.two_ledgers import (
     central_round_event,
 )
 from beam_ldp.accounting.reconstruction_audit import audit_messages
-from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger import BudgetLedger, audit
+from beam_ldp.ledger.losses import released
 from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
@@ -337,7 +339,7 @@ def test_what_began_is_charged(ledger, text, local):
         raise KeyboardInterrupt
     charge = BudgetLedger(ledger.url).state.charge("one")
     assert (charge.status, charge.local_epsilon) == ("settled", local)
-    told = settlement(plan, SimpleNamespace(facts={"run_id": "one"}), run)
+    told = settlement(plan, SimpleNamespace(facts={"run_id": "one"}, whole=False), run)
     assert told["event"] == plan.round_price.event_of(3)
     # What the ledger holds as printed is the price of what it holds: audits compare the two.
     event = event_from_json(charge.settled)
@@ -345,3 +347,30 @@ def test_what_began_is_charged(ledger, text, local):
     record = record_of(plan).to_json()
     assert record["event"] == plan.round_price.event_of(plan.rounds)
     assert (record["charged_epsilon"] is None) == (text == ADAPED)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_training_is_committed_where_its_budget_is_for_schedules(ledger, ended):
+    """Cheaper than round by round, and charged whole also where it is interrupted."""
+    flags = f"--output x --dataset d --run-id one --ledger {ledger.url}"
+    plan = plan_of(CENTRAL, flags)
+    ledger.set_budget("d", epsilon=900.0, delta=1e-5, chances=0.9)
+    rounds = plan.charged_event_of(plan.rounds)
+    apart = ledger.would_grant("d", rounds, local_event=plan.round_price.sent_in(plan.rounds))
+    with suppress(KeyboardInterrupt), train.charged(plan, Console(quiet=True)) as (charge, run):
+        assert charge.whole and ledger.status("d").committed < 0.95 * apart
+        run.begun, run.most_messages = plan.rounds if ended else 3, 2
+        if not ended:
+            raise KeyboardInterrupt
+        charge.settle(settlement(plan, charge, run))
+    found = BudgetLedger(ledger.url).state.charge("one")
+    assert found.status == "settled" and not found.overspent and found.settled == found.reserved
+    assert event_from_json(released(found.settled)) == rounds
+    assert found.about["epsilon"] == pytest.approx(price(rounds, 1), rel=1e-9)
+    assert audit(ledger.rows()).clean
+    # Nothing is left of that share: the next training is charged round by round.
+    second = plan_of(CENTRAL, flags.replace("one", "two"))
+    with suppress(KeyboardInterrupt), train.charged(second, Console(quiet=True)) as (charge, _):
+        assert not charge.whole
+        raise KeyboardInterrupt

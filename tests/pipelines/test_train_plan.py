@@ -392,9 +392,8 @@ def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
         raise KeyboardInterrupt
     assert BudgetLedger(ledger.url).status("d").local_committed == 14.0
     event = event_to_json(dp_accounting.SelfComposedDpEvent(plan.event, 7))
-    told = settlement(
-        plan, SimpleNamespace(facts={"run_id": "first"}), TrainingRun(plan.identity("first"), 7)
-    )
+    unfinished = TrainingRun(plan.identity("first"), 7)
+    told = settlement(plan, SimpleNamespace(facts={"run_id": "first"}, whole=False), unfinished)
     assert told["event"] == event == plan.round_price.event_of(7)
     assert told["local_event"] is None and told["proof"] == "7 rounds began"
 
