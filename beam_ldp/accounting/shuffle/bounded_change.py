@@ -90,11 +90,11 @@ def bounded_change_rdp(messages: BoundedMessages, num_reports: int, order: float
         num_reports: People whose messages each shuffler permutes.
         order: At least 2.
 
-    Cost: well below a millisecond, whatever `num_reports`.
+    Cost: about a millisecond, whatever `num_reports`.
 
     >>> flips = BoundedMessages(columns=2, message_epsilon=2.0, squared_change=0.138, places=256)
     >>> round(bounded_change_rdp(flips, 10**6, 1000.0), 6)
-    0.000686
+    0.000683
     """
     if not order >= 2:
         raise ValueError(f"order must be a number >= 2, got {order}")
