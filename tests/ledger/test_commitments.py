@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import dp_accounting
@@ -22,6 +23,7 @@ from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.ledger.losses import CHANCES, as_json, loss_of, orders_for, times
+from beam_ldp.ledger.rows import BUDGET, Head, next_row
 from beam_ldp.randomizers.frequency import BinaryHadamard
 from tests.ledger.asked import KEY, asked
 
@@ -145,7 +147,9 @@ def test_a_schedule_fits_a_budget_that_its_rounds_do_not(trainings: BudgetLedger
     settle(trainings, "whole", scheduled())
     status = trainings.status("visits")
     assert FIXED < status.committed == status.spent < 1.011 * FIXED
-    assert audit(trainings.rows()).clean
+    report = audit(trainings.rows())
+    assert report.clean
+    assert report.curves["visits"][-1].committed == pytest.approx(status.committed, rel=1e-12)
 
 
 def test_begun_twice_it_is_refused_or_does_not_fit(trainings: BudgetLedger) -> None:
@@ -210,12 +214,31 @@ def test_the_share_of_chances_is_fixed_with_the_first_charge(trainings: BudgetLe
     reserve(trainings, "one", ROUND)
     with pytest.raises(LedgerError, match="chances were fixed"):
         trainings.set_budget("visits", epsilon=2.0, delta=DELTA, chances=0.9)
+    population = trainings.books.population_of("visits")
+    assert population.budget is not None
+    with pytest.raises(ValueError, match="chances and periods cannot change"):
+        population.take_budget(replace(population.budget, chances=0.9))
     trainings.set_budget("visits", epsilon=3.0, delta=DELTA)
     trainings.checkpoint()
     again = BudgetLedger(trainings.url).status("visits").budget
     assert again.chances == 0.5 and again.epsilon == 3.0
     with pytest.raises(ValueError, match="chances must lie in"):
         trainings.set_budget("visits", epsilon=2.0, delta=DELTA, chances=1.0)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0, -0.1])
+def test_a_forged_share_is_found(trainings: BudgetLedger, share: float) -> None:
+    budget = next(row for row in trainings.rows() if row.kind == BUDGET)
+    reserve(trainings, "one", ROUND)
+    last = trainings.rows()[-1]
+    forged = next_row(
+        Head(last.number + 1, last.hash),
+        BUDGET,
+        {**budget.body, "time": last.body["time"], "chances": share},
+    )
+    assert not audit([*trainings.rows(), forged]).clean
+    honest = next_row(Head(last.number + 1, last.hash), BUDGET, {**forged.body, "chances": 0.9})
+    assert audit([*trainings.rows(), honest]).clean
 
 
 def test_usual_budgets_say_nothing_of_it(ledger: BudgetLedger) -> None:
