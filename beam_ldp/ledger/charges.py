@@ -86,8 +86,8 @@ class Quota:
 
     Attributes:
         name: who asks.
-        share: of the divergence at the first order that fills the budget, and of the budget of
-            local epsilons.
+        share: of the divergence at the first order that fills the budget, of what delta has for
+            chances, and of the budget of local epsilons.
         by, why: who set it, and why.
     """
 

@@ -1,10 +1,10 @@
 """Whether a charge fits: a function of totals alone, without a database.
 
 A budget without quotas is one Rényi filter (see `losses`). A quota keeps a share of the budget for
-somebody: that share of the divergence at the *first* order that fills the budget, and of the budget
-of local epsilons. Whoever has no quota shares the rest. Divergences at one order add up, so shares
-that are each kept keep the whole, whatever the sequence of requests; and since a request is held
-against its own share, nobody exhausts another's.
+somebody: that share of the divergence at the *first* order that fills the budget, of what delta has
+for chances, and of the budget of local epsilons. Whoever has no quota shares the rest. Divergences
+at one order add up, so shares that are each kept keep the whole, whatever the sequence of requests;
+and since a request is held against its own share, nobody exhausts another's.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _share_refusal(
 
 def fits_share(budget: Budget, share: float, loss: Loss) -> bool:
     """Whether a share of the budget allows this loss."""
-    return loss.divergences[0] <= limit(share * capacity(budget))
+    return loss.divergences[0] <= limit(share * capacity(budget)) and loss.failure <= limit(
+        share * budget.chances * budget.delta
+    )
 
 
 def fits_share_locally(budget: Budget, share: float, local: float) -> bool:
@@ -265,14 +267,16 @@ class BudgetStatus:
         more = loss_of(as_json(event), self.budget.orders)
         return epsilon_of(self.loss + times(more, count), self.budget)
 
-    def committing(self, event: Any) -> Any:
-        """The event as a committed schedule, with all that is left of delta for chances.
+    def committing(self, event: Any, quota: str = "") -> Any:
+        """The event as a committed schedule, with all that a quota has left of delta for chances.
 
         Only of a budget that gives chances more than the usual share; else, or where nothing is
         left of it, the event as it is.
         """
-        budget = self.budget
-        left = budget.chances * budget.delta - self.loss.failure
+        budget, quotas = self.budget, {each.name: each for each in self.quotas}
+        check_quota(self.population, quotas, quota)
+        whole = share_of(quotas, quota) * budget.chances * budget.delta
+        left = whole - self.held[quota][0].failure
         if budget.chances <= CHANCES or not left > 0:
             return event
         return CommittedDpEvent(event, left)

@@ -174,7 +174,9 @@ def would_grant(
 
 def _asked_for(ledger: BudgetLedger, settings: ChargeSettings, worst: Price, schedule: bool) -> Any:
     """The event of a reservation."""
-    return ledger.status(settings.dataset).committing(worst.event) if schedule else worst.event
+    if not schedule:
+        return worst.event
+    return ledger.status(settings.dataset).committing(worst.event, settings.charge.quota)
 
 
 def store_of_ledger(settings: ChargeSettings) -> str | None:

@@ -207,6 +207,22 @@ def test_tails_of_schedules_have_one_share_together(trainings: BudgetLedger) -> 
     reserve(trainings, "three", scheduled(100, share=0.3))
 
 
+def test_a_quota_has_its_share_of_chances(trainings: BudgetLedger) -> None:
+    """Nobody's schedules exhaust what others' tails need."""
+    trainings.set_quota("visits", "lab", share=0.5)
+    event = dp_accounting.SelfComposedDpEvent(ROUND, 100)
+    half = trainings.status("visits").committing(event, "lab")
+    assert half.delta == pytest.approx(0.45 * DELTA, rel=1e-12)
+    identity = asked("visits", "training")
+    with pytest.raises(BudgetExceededError, match="share of 0.5 for 'lab'"):
+        trainings.reserve("visits", "more", scheduled(100, 0.5), identity=identity, quota="lab")
+    trainings.reserve("visits", "lab", half, identity=identity, quota="lab")
+    assert trainings.status("visits").committing(event, "lab") == event  # nothing is left
+    assert trainings.status("visits").committing(event).delta == pytest.approx(half.delta)
+    usual = replace(trainings.status("visits").budget, chances=CHANCES)
+    assert replace(trainings.status("visits"), budget=usual).committing(event) == event
+
+
 def test_the_share_of_chances_is_fixed_with_the_first_charge(trainings: BudgetLedger) -> None:
     assert trainings.status("visits").budget.chances == 0.9
     trainings.set_budget("visits", epsilon=2.0, delta=DELTA, chances=0.5)

@@ -23,9 +23,9 @@ is left has the density 1 + <b, S>/M against M fair reports (the victim is any o
 For f(b) = 1, f'(b) = 0, and f''(c) = a (a - 1) [s R^k + s' R'^k]/2 with k = a - 2, s = 1/(1 + b),
 s' = 1/(1 - b), R = 1 + s (c - b) <= exp(s (c - b)), R' = 1 - s' (c - b) <= exp(-s' (c - b)). Let s
 be the larger one (else exchange the signs) and u = k (c - b). As -s' lies between -s and s,
-exp(-s'u) is at most the mean of exp(su), exp(-su) with weights w = (s - s')/(2s) and 1 - w, so
-that [s exp(su) + s' exp(-s'u)]/2 <= s^2 cosh(su): s + s'w <= s^2 and s'(1 - w) <= s^2 for s =
-1/(1 - |b|), s' = 1/(1 + |b|). Hence f'' <= r^2 cosh(r (c - b)), which is integrated twice.
+exp(-s' u) is at most the mean of exp(su), exp(-su) with weights w = (s - s')/(2s) and 1 - w, so
+that [s exp(su) + s' exp(-s' u)]/2 <= s^2 cosh(su): s + s'w <= s^2 and s'(1 - w) <= s^2 for s =
+1/(1 - |b|), s' = 1/(1 + |b|). Hence f'' <= r^2 cosh(r (c - b)), as r >= ks. Integrate twice.
 
 **3. Signs.** S and -S are equally likely. Where |<b, S>| <= tau M, the moment E[p^a q^(1 - a)] of
 the two laws is therefore at most E cosh(r <v, S>/M), r = sqrt(a (a - 1))/(1 - tau).
@@ -62,7 +62,7 @@ _GROWTH = 1.2  # of the levels of |<b, S>|
 _SPILL = 1e-3  # about what share of the divergence the first level leaves to the others
 _SQUARE = 1.5  # argument up to which cosh - 1 is about a square
 _LARGEST = 300.0  # argument of cosh; more proves nothing
-_ROUNDING = 1 + 1e-9
+_ROUNDING, _NOISE = 1 + 1e-9, 1e-14  # of the result, and of a sum of probabilities
 
 
 class BoundedMessages(NamedTuple):
@@ -112,7 +112,7 @@ def bounded_change_rdp(messages: BoundedMessages, num_reports: int, order: float
     at_none = float(np.logaddexp.reduce(log_weights + none))
     at_most = float(np.logaddexp.reduce(log_weights + most))
     full = messages.squared_change / share
-    total = messages.columns * max(0.0, at_none) + full * (at_most - at_none)
+    total = messages.columns * (max(0.0, at_none) + _NOISE) + full * (at_most - at_none + _NOISE)
     return _ROUNDING * total / (order - 1)
 
 
