@@ -147,6 +147,53 @@ def test_every_spread_in_a_block_of_two(budget, reports, tight):
     assert tightest > tight
 
 
+def counts_law(people, budget):
+    """Law of how many reports there are of each place and bit, but for the zeros of the second.
+
+    Args:
+        people: what each person's vector holds at both places, in [-1, 1].
+    """
+    contrast, size = math.tanh(budget / 2), len(people) + 1
+    law = np.zeros((size,) * 3)
+    law[0, 0, 0] = 1.0
+    for one, other in people:
+        law = add_report(law, contrast * one, contrast * other)
+    return law
+
+
+def add_report(law, one, other):
+    ones = law * (1 - other) / 4  # a zero about the second place is counted nowhere
+    for axis, chance in enumerate(((1 + one) / 4, (1 - one) / 4, (1 + other) / 4)):
+        ones += chance * np.roll(law, 1, axis)  # nothing is rolled over: there is room for all
+    return ones
+
+
+@pytest.mark.parametrize("others", ["opposite", "nothing", "anything"])
+def test_what_readers_see_of_a_block_stays_below_the_bound(others):
+    """All counts of 40 people's reports about two places: the mechanism itself, no blanket."""
+    budget, count, rng = 0.6, 40, np.random.default_rng(3)
+    vectors = {
+        "opposite": np.full((count - 1, 2), -1.0),
+        "nothing": np.zeros((count - 1, 2)),
+        "anything": rng.uniform(-1, 1, (count - 1, 2)),
+    }[others]
+    before = np.pad(counts_law(vectors, budget), (0, 1))
+    contrast, tightest = math.tanh(budget / 2), 0.0
+    victims = list(itertools.product((-1.0, 0.0, 1.0), repeat=2))
+    laws = [add_report(before, contrast * one, contrast * other).ravel() for one, other in victims]
+    seen = np.min(laws, axis=0) > 0
+    laws = [law[seen] for law in laws]
+    assert all(math.isclose(law.sum(), 1.0) for law in laws)
+    for (first, p), (second, q) in itertools.permutations(zip(victims, laws), 2):
+        share = float(np.sum((np.subtract(first, second) / 2) ** 2) / 2)
+        for order in (2.0, 6.0, 15.0):
+            truth = math.log(np.sum(q * (p / q) ** order)) / (order - 1)
+            bound = bounded_change_rdp(BoundedMessages(1, budget, share, 2), count, order)
+            assert truth <= bound
+            tightest = max(tightest, truth / bound)
+    assert tightest > 0.3
+
+
 @pytest.mark.parametrize(
     ("messages", "people"),
     [
