@@ -88,7 +88,7 @@ def l2_messages_epsilon(messages: BoundedMessages, num_reports: int, delta: floa
         return rdp_to_epsilon(order, [rdp], delta)[0] if rdp < math.inf else math.inf
 
     # Every order gives a bound. Downhill from the best order of the Gaussian limit.
-    crowd = 1 + (num_reports - 1) * 2 / (math.exp(messages.message_epsilon) + 1)
+    crowd = fair_bits(messages.message_epsilon, num_reports)
     square = 4 * change * math.tanh(messages.message_epsilon / 2) ** 2 / crowd
     guess = 1 + math.sqrt(2 * math.log(1 / delta) / square)
     at = int(np.clip(np.searchsorted(_ORDERS, guess), 0, len(_ORDERS) - 1))
@@ -97,6 +97,11 @@ def l2_messages_epsilon(messages: BoundedMessages, num_reports: int, delta: floa
     while at + 1 < len(_ORDERS) and epsilon(at + 1) < epsilon(at):
         at += 1
     return epsilon(at)
+
+
+def fair_bits(message_epsilon: float, num_reports: int) -> float:
+    """Among how many uniform bits the victim's hides, on average, itself included."""
+    return 1 + (num_reports - 1) * 2 / (math.exp(message_epsilon) + 1)
 
 
 def l2_messages_rdp(messages: BoundedMessages, num_reports: int, order: float) -> float:
@@ -218,6 +223,7 @@ def _offset_law(message_epsilon: float, num_reports: int) -> tuple[np.ndarray, n
     return grid, mass
 
 
+_MANY_FLIPPED = 200.0  # fair bits at places of full flips, from where these are hidden well
 _BOUNDED_LENGTH = "blanket, bounded length"
 _NO_PAIR = "none: the event names no concrete pair of data sets"
 _WITNESS = "one vector against its opposite, which all others hold"
@@ -244,9 +250,11 @@ def messages_epsilon(
     found: list[tuple[float, str]] = []
     if method in ("auto", "l2") and change is not None:
         bounded = bounded_messages(event)
+        budget = bounded.message_epsilon
         value = l2_messages_epsilon(bounded, reports, delta)
         found.append((min(value, local), _BOUNDED_LENGTH))
-        if method == "auto" and event.places == 1 and change < bounded.columns / 2:
+        hidden = event.places == 1 or change * fair_bits(budget, reports) > _MANY_FLIPPED
+        if method == "auto" and hidden and change < bounded.columns / 2:
             method = "l2"  # far from flipping every bit: the general price is higher
     if method != "l2":
         general: Any = method
