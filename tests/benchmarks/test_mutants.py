@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import mutants
-from benchmarks.mutants import MODULES, Mutant, drawn, mutated, page, files_for
+from benchmarks.mutants import MODULES, Mutant, drawn, files_for, mutated, page
 
 pytestmark = pytest.mark.exact
 

@@ -25,8 +25,6 @@ from beam_ldp.randomizers.mean import (
     PrivUnitInf,
     ScalarMean,
 )
-from beam_ldp.randomizers.question_set import Questions
-from beam_ldp.randomizers.questions import EveryQuestion
 from tests.randomizers.frequency.all_oracles import cases
 from tests.randomizers.mean.test_all_means import MECHANISMS, name
 
@@ -62,10 +60,8 @@ def test_one_liar_moves_a_count_by_six() -> None:
 
 
 def test_a_mechanism_that_says_nothing_says_so() -> None:
-    several = EveryQuestion((KRandomizedResponse(3, 1.0), KRandomizedResponse(4, 1.0)))
-    assert isinstance(several, Questions)
-    with pytest.raises(NotImplementedError, match="EveryQuestion does not say how far"):
-        _ = several.reach
+    with pytest.raises(NotImplementedError, match="LInfMean does not say how far a report"):
+        _ = LInfMean(3, 2.0, preset="thesis").reach
 
 
 # Means: everything a person can send, against the farthest vector of the domain -----------------
