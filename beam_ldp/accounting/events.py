@@ -15,6 +15,7 @@ import dp_accounting
 from beam_ldp.accounting.reports import (
     POISSON,
     SELF,
+    SHUFFLED_EPOCHS,
     UNKNOWN_GROUPS,
     WITHOUT_REPLACEMENT,
     ComposedReports,
@@ -28,6 +29,7 @@ from beam_ldp.randomizers.checks import check_fraction
 __all__ = [
     "POISSON",
     "SELF",
+    "SHUFFLED_EPOCHS",
     "UNKNOWN_GROUPS",
     "WITHOUT_REPLACEMENT",
     "CommittedDpEvent",

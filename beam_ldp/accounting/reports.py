@@ -307,6 +307,9 @@ class ShuffledMessages:
 WITHOUT_REPLACEMENT = "without_replacement"
 SELF = "self"
 POISSON = "poisson"
+SHUFFLED_EPOCHS = "shuffled_epochs"
+_SAMPLINGS = (WITHOUT_REPLACEMENT, SELF, POISSON, SHUFFLED_EPOCHS)
+_RANDOM_ALLOCATION = "random_allocation"
 
 
 def _as_number(value: Any) -> float:
@@ -317,21 +320,25 @@ def _as_number(value: Any) -> float:
 
 
 def _sampling(instance: Any, attribute: Any, value: str) -> None:
-    if value not in (WITHOUT_REPLACEMENT, SELF, POISSON):
+    if value == _RANDOM_ALLOCATION:
         raise ValueError(
-            f'sampling must be "{WITHOUT_REPLACEMENT}", "{SELF}" or "{POISSON}", got {value!r}'
+            f'sampling must not be "{value}": of rounds that each person chooses alone, no price is '
+            f'proved where one value is replaced; "{SHUFFLED_EPOCHS}" deals everybody out once'
         )
+    if value not in _SAMPLINGS:
+        names = ", ".join(f'"{name}"' for name in _SAMPLINGS)
+        raise ValueError(f"sampling must be one of {names}, got {value!r}")
     points, drawn = instance.points_per_client, instance.points_sampled
     most, name = instance.num_users, "num_users"
     if value == POISSON:
         most, name = most * points, "the number of data points"
     if instance.num_drawn > most:
         raise ValueError(f"num_drawn must be at most {name}, got {instance.num_drawn}")
-    if value == WITHOUT_REPLACEMENT:
+    if instance.fixed_size:
         if instance.num_drawn % 1 != 0:
             raise ValueError(f"num_drawn must be an integer, got {instance.num_drawn!r}")
         check_reports(int(instance.num_drawn))
-    elif drawn != 1:
+    if value != WITHOUT_REPLACEMENT and drawn != 1:
         raise ValueError(f'points_sampled must be 1 for sampling="{value}", got {drawn}')
     if drawn > points:
         raise ValueError(f"points_sampled must be at most points_per_client, got {drawn}")
@@ -350,7 +357,7 @@ def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
 def _received(instance: Any, attribute: Any, value: Any) -> None:
     if value is None or value == instance.num_drawn:
         return
-    if instance.sampling != WITHOUT_REPLACEMENT:
+    if not instance.fixed_size:
         raise ValueError(
             f'num_received must be None for sampling="{instance.sampling}", got {value!r}: the '
             "price is the average over how many come; who may never come counts in num_fakes"
@@ -368,11 +375,21 @@ def _sampled_fakes(instance: Any, attribute: Any, value: Any) -> None:
         return
     if value >= instance.num_users:
         raise ValueError(f"num_fakes must be below num_users ({instance.num_users}), got {value}")
-    if instance.sampling == WITHOUT_REPLACEMENT and instance.num_hiding < 1:
+    if instance.fixed_size and instance.num_hiding < 1:
         raise ValueError(
-            f"num_fakes must leave somebody among those received ({instance.came}), got {value}: "
+            f"num_fakes must leave somebody among those received ({instance.came_in_all}), got {value}: "
             "price the local epsilon"
         )
+
+
+def _rounds(instance: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    if instance.sampling != SHUFFLED_EPOCHS:
+        raise ValueError(f'rounds must be None for sampling="{instance.sampling}", got {value!r}')
+    whole, most = isinstance(value, int) and not isinstance(value, bool), instance.whole_epoch
+    if not (whole and 1 <= value <= most):
+        raise ValueError(f"rounds must be None or in [1, {most}], those of an epoch, got {value!r}")
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -391,6 +408,11 @@ class SampledReports:
     * "self": every client joins by its own coin, of probability `num_drawn / num_users`, and
       reports one of its points, drawn evenly.
     * "poisson": every data point is reported by its own coin, `num_drawn` on average.
+    * "shuffled_epochs": the event is one *epoch*, however its rounds depend on each other: all
+      clients in random order, and the first `num_drawn` are the first round, the next as many the
+      second, to the end of the epoch or to the round that is the last (`rounds`). A client is in
+      one round at most. An epoch costs what one shuffle of everybody who was in a round does, and
+      of fewer rounds what one sample of so many does; see docs/accounting.md for the proof.
 
     How likely somebody is drawn and how many hide them are two numbers. Where fewer come than were
     drawn, the price supposes `condition`: whether people come depends neither on anybody's value
@@ -409,12 +431,14 @@ class SampledReports:
     Attributes:
         local_event: How each report was randomized; not one whose crowd splits.
         num_users: Clients to draw from.
-        num_drawn: Clients drawn; with coins, how many reports there are on average.
-        num_received: Of those drawn, whose reports came; None: all. None with coins.
+        num_drawn: Clients drawn (in each round); with coins, how many reports there are on average.
+        num_received: Of those drawn, whose reports came, in the round of an epoch in which the
+            fewest did; None: all. None with coins.
         num_fakes: Of the clients to draw from, as many as may be fake, or never come, at most.
         points_per_client: Data points that each client holds.
         points_sampled: Data points that a drawn client reports; 1 with coins.
         sampling: As above.
+        rounds: Of an epoch, as many as ran; None: all that it has. None for other samplings.
     """
 
     local_event: LocalReports = attr.ib(validator=_one_crowd)
@@ -425,11 +449,41 @@ class SampledReports:
     points_per_client: int = attr.ib(default=1, converter=check_reports)
     points_sampled: int = attr.ib(default=1, converter=check_reports)
     sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
+    rounds: int | None = attr.ib(default=None, validator=_rounds)
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether so many are drawn, rather than by coins."""
+        return self.sampling in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS)
+
+    @property
+    def whole_epoch(self) -> int:
+        """Rounds of an epoch, all of them; 1 for other samplings."""
+        return self.num_users // int(self.num_drawn) if self.sampling == SHUFFLED_EPOCHS else 1
+
+    @property
+    def drawn_in_all(self) -> float:
+        """Clients drawn, in all rounds of an epoch together."""
+        return self.num_drawn * (self.whole_epoch if self.rounds is None else self.rounds)
 
     @property
     def came(self) -> float:
-        """Clients whose reports came; with coins, on average."""
+        """Clients whose reports came; with coins, on average; of an epoch, in its smallest round."""
         return self.num_drawn if self.num_received is None else self.num_received
+
+    @property
+    def came_in_all(self) -> float:
+        """Clients whose reports came, in all rounds of an epoch together, at least.
+
+        Where not all came, of a whole epoch: no round is then known to be that of a sample.
+        """
+        if self._epoch_lost_people:
+            return self.came * self.whole_epoch
+        return self.came if self.sampling != SHUFFLED_EPOCHS else self.drawn_in_all
+
+    @property
+    def _epoch_lost_people(self) -> bool:
+        return self.sampling == SHUFFLED_EPOCHS and self.came < self.num_drawn
 
     @property
     def num_honest(self) -> int:
@@ -439,9 +493,13 @@ class SampledReports:
     @property
     def num_hiding(self) -> float:
         """Honest clients whose reports came; with coins, on average."""
-        if self.sampling != WITHOUT_REPLACEMENT:
+        if not self.fixed_size:
             return self.num_drawn * self.num_honest / self.num_users
-        return self.came - _fakes_drawn(self.num_users, self.num_fakes, int(self.num_drawn))
+        if self._epoch_lost_people:
+            return self.came_in_all - self.num_fakes
+        return self.came_in_all - _fakes_drawn(
+            self.num_users, self.num_fakes, int(self.drawn_in_all)
+        )
 
     @property
     def num_reports(self) -> int:
@@ -451,9 +509,11 @@ class SampledReports:
     @property
     def drawn_rate(self) -> float:
         """How likely a given honest client is drawn, at most; of points with Poisson's coins."""
-        if self.sampling == WITHOUT_REPLACEMENT:  # of the honest ones who could have come
-            honest = self.num_users * self.came - self.num_fakes * self.num_drawn
-            received = self.came * self.num_drawn
+        if self._epoch_lost_people:
+            return 1.0
+        if self.fixed_size:  # of the honest ones who could have come
+            honest = self.num_users * self.came_in_all - self.num_fakes * self.drawn_in_all
+            received = self.came_in_all * self.drawn_in_all
             return received / honest if honest > received else 1.0
         points = self.points_per_client if self.sampling == POISSON else 1
         return self.num_drawn / (self.num_users * points)
@@ -468,9 +528,9 @@ class SampledReports:
     @property
     def failure_probability(self) -> float:
         """That more fakes are drawn than hide nobody by the price: delta must cover it."""
-        fixed = self.sampling == WITHOUT_REPLACEMENT
-        certain = self.came - self.num_hiding == min(self.num_fakes, self.num_drawn)
-        return SMALLER_GROUP_CHANCE if fixed and not certain else 0.0
+        most = min(self.num_fakes, self.drawn_in_all)
+        certain = not self.fixed_size or self.came_in_all - self.num_hiding >= most
+        return 0.0 if certain else SMALLER_GROUP_CHANCE
 
     @property
     def least_available(self) -> int:
@@ -483,9 +543,11 @@ class SampledReports:
         """What the price supposes of those who did not come; empty where all came."""
         if self.came == self.num_drawn:
             return ""
+        epoch = self.sampling == SHUFFLED_EPOCHS
         return (
             f"{self.came:,} of {self.num_drawn:,} came: supposes that whether people come depends "
-            "neither on anybody's value nor on who else was drawn, and that at least "
+            "neither on anybody's value nor on who else was drawn"
+            f"{' nor on the round of an epoch' if epoch else ''}, and that at least "
             f"{self.least_available:,} of {self.num_users:,} could have come"
         )
 

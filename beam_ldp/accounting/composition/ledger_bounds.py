@@ -28,6 +28,7 @@ from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.lower import bit_atoms, witness_atoms
 from beam_ldp.accounting.reports import (
     SELF,
+    SHUFFLED_EPOCHS,
     WITHOUT_REPLACEMENT,
     LocalReports,
     SampledReports,
@@ -91,7 +92,7 @@ def largest_loss(event: Any) -> float:
         from beam_ldp.accounting.composition import central  # as above
 
         return central.largest_loss(event)
-    if event.sampling != WITHOUT_REPLACEMENT:  # everybody may have come
+    if not event.fixed_size:  # everybody may have come
         rate = 1 / event.points_per_client if event.sampling == SELF else 1.0
     elif event.points_sampled == 1:
         rate = event.rate
@@ -366,6 +367,11 @@ def _batches(event: Any) -> list[tuple[float, int, float]]:
         return [(1.0, 1, 1.0)]
     if isinstance(event, ShuffledReports):
         return [(1.0, event.crowd, 1.0)]
+    if event.sampling == SHUFFLED_EPOCHS:  # one person of those who could come, in any of the rounds
+        came = int(event.came * event.drawn_in_all / event.num_drawn)
+        rate = came / max(came, event.least_available)
+        share = event.points_sampled / event.points_per_client
+        return [(1.0, came * event.points_sampled, rate * share)]
     if event.sampling == WITHOUT_REPLACEMENT:
         everybody_honest = attr.evolve(event, num_fakes=0)  # as they may be
         return [(1.0, everybody_honest.num_reports, everybody_honest.rate)]
