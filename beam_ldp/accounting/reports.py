@@ -112,6 +112,26 @@ def _all_pairs(instance: Any, attribute: Any, value: tuple[PackedPair, ...]) -> 
         _one_pair(instance, attribute, witness)
 
 
+def _as_messages(messages: Iterable[Any]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(count), float(budget)) for count, budget in messages)
+
+
+def _messages(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
+    good = all(count >= 1 and 0 < budget < math.inf for count, budget in value)
+    if not value or not good:
+        raise ValueError(f"{attribute.name} must hold counts >= 1 with finite message epsilons > 0")
+
+
+def _columns(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
+    if not value:
+        return
+    _messages(instance, attribute, value)
+    if sum(count for count, _ in value) != instance.messages:
+        raise ValueError(
+            f"columns must be as many as messages ({instance.messages}), got {value!r}"
+        )
+
+
 UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
 
 
@@ -132,6 +152,8 @@ class LocalReports:
             see (see `LocalRandomizer.public_groups`). `UNKNOWN_GROUPS` where the crowd splits by a
             rule of the mechanism's own: then only a counted crowd has a price.
         messages: Messages that all this is, each permuted on its own.
+        columns: Of two-response messages, `(count, message_epsilon)` of each kind, as
+            `ShuffledMessages` has them; empty where they are not known.
     """
 
     local_epsilon: float = attr.ib(converter=float, validator=_positive)
@@ -141,6 +163,9 @@ class LocalReports:
     )
     public_groups: int = attr.ib(default=1, validator=_whole(UNKNOWN_GROUPS))
     messages: int = attr.ib(default=1, validator=_whole(1))
+    columns: tuple[tuple[int, float], ...] = attr.ib(
+        default=(), converter=_as_messages, validator=_columns
+    )
 
     def dominating_pair(self) -> ShufflePair:
         """The own pair, or the one that holds for every randomizer with this local epsilon."""
@@ -228,16 +253,6 @@ class ShuffledReports:
     def local_epsilon(self) -> float:
         """What protects a person against whoever sees the report before the shuffle."""
         return self.local_event.local_epsilon
-
-
-def _as_messages(messages: Iterable[Any]) -> tuple[tuple[int, float], ...]:
-    return tuple((int(count), float(budget)) for count, budget in messages)
-
-
-def _messages(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
-    good = all(count >= 1 and 0 < budget < math.inf for count, budget in value)
-    if not value or not good:
-        raise ValueError("messages must hold counts >= 1 with finite message epsilons > 0")
 
 
 def _as_witness(witness: Iterable[Any]) -> tuple[tuple[int, float, float], ...]:
@@ -426,7 +441,9 @@ class SampledReports:
     be honest, or all but as many as there are likely fakes among the drawn (but with a chance of
     1e-12, which delta covers): the price is the rate of the one and the crowd of the other.
 
-    Several messages of one person count as one report here, of the sum of their local epsilons.
+    Several messages of one person come from one sample. Where they are two-response messages
+    (`LocalReports.columns`), columns are composed as shuffles among those drawn, and then sampled.
+    Others, and those of epochs, count as one report of the sum of their local epsilons.
 
     Attributes:
         local_event: How each report was randomized; not one whose crowd splits.

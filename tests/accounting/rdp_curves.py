@@ -19,7 +19,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
 )
 from beam_ldp.accounting.literature.closed_forms import require
 from beam_ldp.accounting.literature.two_ledgers import adaped_round_event
-from beam_ldp.accounting.shuffle.multi_message import Method, _losses, checked_messages
+from beam_ldp.accounting.shuffle.multi_message import Method, column_losses, checked_messages
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 
@@ -198,7 +198,7 @@ def multi_message_delta(
     columns = checked_messages(messages, num_reports, 0.5, method)
     if method not in ("auto", "blanket", "clones"):
         raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
-    return _losses(columns, num_reports, method).upper_delta(epsilon)
+    return column_losses(columns, num_reports, method).upper_delta(epsilon)
 
 
 def positive_part(

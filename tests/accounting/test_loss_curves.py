@@ -98,7 +98,7 @@ def test_two_levels_of_sampling_are_never_underpriced(clients, points, drawn, se
     assert np.all(truth.renyi(orders) <= renyi_divergences(event, orders) * (1 + 1e-9))
     curve = _curve(event)
     losses = np.array([0.0, 0.1, 0.3, 0.8])
-    priced = curve.sticks(curve.pair, losses)
+    priced = curve.heights(losses)
     assert np.all(truth.sticks(losses) <= priced + 1e-12)
 
 

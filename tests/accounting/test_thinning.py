@@ -65,7 +65,7 @@ def test_coins_are_never_underpriced(clients, points, join, sampling, randomizer
     )
     assert np.all(truth.renyi(ORDERS) <= renyi_divergences(event, ORDERS) * (1 + 1e-9))
     curve = _curve(event)
-    priced = curve.sticks(curve.pair, np.array(LOSSES))
+    priced = curve.heights(np.array(LOSSES))
     assert np.all(truth.sticks(LOSSES) <= priced + 1e-12)
 
 

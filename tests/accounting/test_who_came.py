@@ -61,7 +61,7 @@ def neighbours(people: int, fakes: int, able: int, drawn: int) -> dict[tuple[int
 
 def priced(event: SubsampledShuffledDpEvent) -> np.ndarray:
     curve = _curve(event)
-    return curve.sticks(curve.pair, LOSSES)
+    return curve.heights(LOSSES)
 
 
 @pytest.mark.parametrize(("clients", "drawn"), [(4, 2), (5, 3), (6, 3), (6, 5)])

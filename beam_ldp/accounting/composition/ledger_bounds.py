@@ -18,9 +18,10 @@ import numpy as np
 
 from beam_ldp.accounting.composition import loss_curves
 from beam_ldp.accounting.composition.loss_curves import (
-    HOPELESS,
+    hopeless,
     messages_divergences,
     renyi_divergences,
+    sampled_top,
 )
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import LossGrid, composed_grids, composed_losses
@@ -72,7 +73,7 @@ def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
     if isinstance(event, LocalReports):
         return _randomized_response(event.local_epsilon, values)
     if isinstance(event, (ShuffledReports, SampledReports)):
-        if event.local_epsilon > HOPELESS:
+        if hopeless(event):
             return np.full(len(values), largest_loss(event))
         return renyi_divergences(event, values)
     from beam_ldp.accounting.composition import (
@@ -92,14 +93,7 @@ def largest_loss(event: Any) -> float:
         from beam_ldp.accounting.composition import central  # as above
 
         return central.largest_loss(event)
-    if not event.fixed_size:  # everybody may have come
-        rate = 1 / event.points_per_client if event.sampling == SELF else 1.0
-    elif event.points_sampled == 1:
-        rate = event.rate
-    else:
-        rate = event.points_sampled / event.points_per_client
-    local = event.local_epsilon
-    return local if local > HOPELESS else math.log1p(rate * math.expm1(local))
+    return event.local_epsilon if hopeless(event) else sampled_top(event)
 
 
 def _without_tail(schedule: Schedule, orders: np.ndarray) -> np.ndarray:
@@ -223,7 +217,7 @@ def _deviation(part: Any) -> float | None:
         from beam_ldp.accounting.composition import central  # as above
 
         return central.deviation(part)
-    if part.local_epsilon > loss_curves.HOPELESS:
+    if hopeless(part):
         return None
     return loss_curves.loss_deviation(part)
 
@@ -301,7 +295,7 @@ def _responses(event: Any) -> list[tuple[Any, int]]:
         fits = event.local_epsilon <= MAX_LOCAL_EPSILON
         return [(_response(event.local_epsilon), 1)] if fits else []
     if isinstance(event, (ShuffledReports, SampledReports)):
-        if event.local_epsilon > MAX_LOCAL_EPSILON:
+        if event.local_epsilon > MAX_LOCAL_EPSILON or event.local_event.columns:
             return []
         groups = event.local_event.public_groups
         response = attr.evolve(_response(event.local_epsilon), public_groups=groups)

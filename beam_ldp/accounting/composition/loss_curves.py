@@ -8,9 +8,11 @@ of every order. Nothing about the mechanism enters but its pair.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+import attr
 import numpy as np
 
 from beam_ldp.accounting.divergences.hockey_stick import (
@@ -23,12 +25,15 @@ from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.reports import (
     POISSON,
     SELF,
+    SHUFFLED_EPOCHS,
+    WITHOUT_REPLACEMENT,
     LocalReports,
     SampledReports,
     ShuffledMessages,
     ShuffledReports,
 )
 from beam_ldp.accounting.shuffle.mean_price import bounded_messages, l2_messages_rdp
+from beam_ldp.accounting.shuffle.multi_message import Messages, column_losses
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -75,9 +80,14 @@ OwnEvent = ShuffledReports | SampledReports
 
 STEPS_PER_DEVIATION = 20
 HOPELESS = 100.0  # a local epsilon that no crowd hides
+_MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
+_ORDERS = np.concatenate([np.arange(2.0, 33.0), np.floor(32 * 1.2 ** np.arange(1, 30))])
+# Where sizes of samples by coins are cut, in standard deviations.
+_CUTS = np.array([-12, -9, -7.5, -6, -5, -4, *np.arange(-3, 3.1, 0.25), 4, 5, 6, 7.5, 9, 12])
+_COARSE_CUTS = np.array([-12, -6, -3])
 NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
 
 
@@ -92,11 +102,19 @@ def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]
     ]
 
 
+def hopeless(event: OwnEvent) -> bool:
+    """Whether no crowd hides a report, or it tells more than is computed."""
+    columns = event.local_event.columns
+    if columns and isinstance(event, SampledReports):
+        largest = max(budget for _, budget in columns)
+        return largest > HOPELESS or event.local_epsilon > _MOST_TOGETHER
+    return event.local_epsilon > HOPELESS
+
+
 def loss_deviation(event: OwnEvent) -> float:
     """Standard deviation of one release's privacy loss, for large crowds. Sets the grid."""
     curve = _curve(event)
-    deviation = curve.within * curve.rate * math.sqrt(_spread(curve.pair) / curve.reports)
-    return min(deviation, curve.top)
+    return min(curve.deviation, curve.top)
 
 
 def loss_grid(event: OwnEvent) -> LossGrid:
@@ -133,8 +151,7 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     losses = knots * step
     inside = losses < curve.top
     found = np.zeros(len(losses))
-    for side in directions(curve.pair):
-        found[inside] = np.maximum(found[inside], curve.sticks(side, losses[inside]))
+    found[inside] = curve.heights(losses[inside])
     found[0] = min(found[0], math.tanh(curve.top / 2.0))
     return knots, _convex(losses, found)
 
@@ -199,7 +216,7 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
 
 
 class _Curve(NamedTuple):
-    """What the hockey sticks of one release are those of.
+    """What the hockey sticks of one release of one report each are those of.
 
     A shuffle of `reports` of `pair`, the victim drawn with probability `rate`; then, of a client's
     several points, the victim's is among those reported with probability `outer`, and it changes
@@ -218,9 +235,30 @@ class _Curve(NamedTuple):
         inner = np.log1p(np.expm1(losses) / self.within)
         return self.outer * hockey_sticks(pair, self.reports, inner, self.rate)[1]
 
+    def heights(self, losses: np.ndarray) -> np.ndarray:
+        """The upper delta at each loss >= 0, in the worse direction."""
+        sides = [self.sticks(side, losses) for side in directions(self.pair)]
+        return np.asarray(np.max(sides, axis=0))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the loss, for large crowds."""
+        return self.within * self.rate * math.sqrt(_spread(self.pair) / self.reports)
+
+
+def _curve(event: OwnEvent) -> _Curve | _Sampled:
+    """What the hockey sticks of a release are computed by."""
+    if isinstance(event, SampledReports):
+        of_an_epoch = event.sampling == SHUFFLED_EPOCHS
+        if event.local_event.columns and not (of_an_epoch and event.num_fakes):
+            return _columns_curve(event)
+        if event.points_sampled > 1:
+            return _points_curve(event)
+    return _one_report(event)
+
 
 @lru_cache(maxsize=256)
-def _curve(event: OwnEvent) -> _Curve:
+def _one_report(event: OwnEvent) -> _Curve:
     """The curve of the proved pair with the smaller spread."""
     local = event.local_event
     own, clones = local.dominating_pair(), ShufflePair.clones(local.local_epsilon)
@@ -243,6 +281,197 @@ def _curve(event: OwnEvent) -> _Curve:
         rate, outer = 1.0, drawn * share
     top = math.log1p(share * rate * math.expm1(ratio))
     return _Curve(pair, reports, rate, outer, share, top)
+
+
+# Several reports of one person in one sample ---------------------------------------------------
+#
+# Of a client with m points, k of n clients are drawn, s points of each, and all their messages are
+# shuffled. Let V be that the victim's point is drawn, of chance eta = (k/n)(s/m); W that its client
+# is, but not the point; Z that the client is not. The two laws are eta P_V + (1 - eta) R and
+# eta Q_V + (1 - eta) R, where R = w_W R_W + w_Z R_Z is the same, w_Z = (1 - k/n)/(1 - eta). With
+# e^x' = 1 + eta (e^x - 1) and beta = e^(x' - x), exactly
+#
+#     (eta P_V + (1 - eta) R) - e^x' (eta Q_V + (1 - eta) R)
+#         = eta (P_V - e^x ((1 - beta) R + beta Q_V)),
+#
+# so (Balle, Barthe and Gaboardi 2018, Theorem 2), by convexity in the second argument,
+#
+#     delta(x') <= eta ((1 - beta) (w_W delta(P_V, R_W) + w_Z delta(P_V, R_Z))
+#                       + beta delta(P_V, Q_V)), all at x.
+#
+# P_V and Q_V differ in one of the s k messages. So do P_V and R_W, if R_W draws as P_V and then
+# exchanges the victim's point for another of the client's that was not drawn. P_V and R_Z differ in
+# s messages: R_Z draws as P_V and then exchanges the victim's client for one that was not drawn.
+# Deal every client's s messages out to s columns: that multiset is a function of the columns' k
+# messages each, so delta(P_V, R_Z) is at most that of s shuffles of k, composed. Where one person's
+# report is several columns (s = 1 or more), every "one message" is one of each column, composed:
+# columns share one sample, so they are composed first and sampled then. Composing what is sampled
+# alone would be too low: all of them tell whether the victim was drawn.
+
+
+class _Shuffles(NamedTuple):
+    """Several shuffles about one person, all of whose reports may change: composed.
+
+    Attributes:
+        grid: their losses together.
+        orders: Rényi orders, for deltas that the grid's rounding hides.
+        divergences: at each of them.
+    """
+
+    grid: LossGrid
+    orders: np.ndarray
+    divergences: np.ndarray
+
+    def heights(self, losses: np.ndarray) -> np.ndarray:
+        """The upper delta at each loss."""
+        order = self.orders[:, None]
+        log_delta = (order - 1) * (self.divergences[:, None] - losses)
+        log_delta += order * np.log1p(-1 / order) - np.log(order - 1)
+        by_orders = np.exp(np.minimum(log_delta.min(axis=0), 0.0))
+        return np.minimum(self.grid.deltas(losses) + self.grid.rounding, by_orders)
+
+
+class _Sample(NamedTuple):
+    """The chance of one size of a sample, and what may be told apart where it is that.
+
+    Attributes:
+        chance: of this size.
+        rate: eta, that the victim's point is in it.
+        absent: w_Z, that its client is not, if the point is not.
+        one: the sticks where one message (of each column) changes.
+        all_of_one: the sticks where all the messages of a client change.
+    """
+
+    chance: float
+    rate: float
+    absent: float
+    one: Callable[[np.ndarray], np.ndarray]
+    all_of_one: Callable[[np.ndarray], np.ndarray]
+
+    def heights(self, losses: np.ndarray) -> np.ndarray:
+        inner = np.log1p(np.expm1(losses) / self.rate)
+        beta, one = np.exp(losses - inner), self.one(inner)
+        different = self.absent * self.all_of_one(inner) + (1 - self.absent) * one
+        return np.asarray(self.rate * ((1 - beta) * different + beta * one))
+
+
+class _Sampled(NamedTuple):
+    """The price of a sample by all its sizes, and another that holds too, if there is one."""
+
+    samples: tuple[_Sample, ...]
+    deviation: float
+    top: float
+    other: _Curve | None = None
+
+    def heights(self, losses: np.ndarray) -> np.ndarray:
+        """The upper delta at each loss >= 0, in the worse direction."""
+        found = np.sum([each.chance * each.heights(losses) for each in self.samples], axis=0)
+        other = np.ones(len(losses)) if self.other is None else self.other.heights(losses)
+        return np.asarray(np.minimum(np.minimum(found, other), 1.0))
+
+
+@lru_cache(maxsize=256)
+def _points_curve(event: SampledReports) -> _Sampled:
+    """Several points of a client, one message each."""
+    local, points = event.local_event, event.points_sampled
+    clients = max(1, int(event.num_hiding))
+    together = _one_report(attr.evolve(local, columns=(), messages=1).shuffled(points * clients))
+    alone = attr.evolve(local, columns=(), messages=1).shuffled(clients)
+    several = _Shuffles(
+        loss_grid(alone).repeated(points), _ORDERS, points * renyi_divergences(alone, _ORDERS)
+    )
+    rate, other = event.rate, _one_report(event)
+    absent = _absent(event.drawn_rate, rate)
+    sample = _Sample(1.0, rate, absent, together.heights, several.heights)
+    return _Sampled((sample,), rate * together.deviation, other.top, other)
+
+
+@lru_cache(maxsize=256)
+def _columns_curve(event: SampledReports) -> _Sampled:
+    """Several columns of messages, of one or several points.
+
+    In an epoch they tell together which round somebody is in, so columns are composed as if that
+    were seen; or all of somebody's messages are one report, which hides in the whole epoch.
+    """
+    columns, points = event.local_event.columns, event.points_sampled
+    share = 1.0 if event.sampling == POISSON else points / event.points_per_client
+    samples, spread = [], sum(n * _spread(message_pair(budget)) for n, budget in columns)
+    more = tuple((points * count, budget) for count, budget in columns)
+    for chance, drawn, clients, at_least in _sizes(event):
+        one = _composed_columns(columns, clients * points, at_least * points)
+        several = one if points == 1 else _composed_columns(more, clients, at_least)
+        rate = drawn * share
+        samples.append(_Sample(chance, rate, _absent(drawn, rate), one.heights, several.heights))
+    likely = max(samples, key=lambda sample: sample.chance)
+    crowd = max(clients for *_, clients, _ in _sizes(event)) * points
+    deviation = likely.rate * math.sqrt(spread / crowd)
+    if event.sampling != SHUFFLED_EPOCHS:
+        return _Sampled(tuple(samples), deviation, sampled_top(event))
+    other = _one_report(event)
+    return _Sampled(
+        tuple(samples), min(deviation, other.deviation), sampled_top(event), other
+    )
+
+
+@lru_cache(maxsize=256)
+def _composed_columns(
+    columns: tuple[tuple[int, float], ...], people: int, at_least: int
+) -> _Shuffles:
+    """Of so many people; Rényi divergences, which take longer, of no more than that."""
+    kinds = tuple(Messages(count, budget) for count, budget in columns)
+    divergences = _columns_divergences(columns, at_least)
+    return _Shuffles(column_losses(kinds, people), _ORDERS, divergences)
+
+
+@lru_cache(maxsize=64)
+def _columns_divergences(columns: tuple[tuple[int, float], ...], people: int) -> np.ndarray:
+    return messages_divergences(ShuffledMessages(columns, people), _ORDERS)
+
+
+def _sizes(event: SampledReports) -> list[tuple[float, float, int, int]]:
+    """Chances, how likely the victim's client (Poisson: point) is drawn, how many honest ones are.
+
+    With coins: of blocks of sizes, each at its largest rate and its smallest crowd; and coarser
+    blocks of crowds, last.
+    """
+    if event.fixed_size:
+        honest = event.num_hiding if event.sampling == WITHOUT_REPLACEMENT else event.came
+        crowd = max(1, int(honest))
+        return [(1.0, event.drawn_rate, crowd, crowd)]
+    from scipy import stats  # takes half a second to load, and only coins ask for it
+
+    coins = event.num_honest * (event.points_per_client if event.sampling == POISSON else 1)
+    law = stats.binom(coins, event.drawn_rate)
+    cuts, coarse = (
+        np.unique(np.clip(np.ceil(law.mean() + law.std() * at), 1, coins)).astype(int)
+        for at in (_CUTS, _COARSE_CUTS)
+    )
+    fewest = np.concatenate([[1], cuts])
+    most = np.concatenate([cuts - 1, [coins]])
+    chances = np.where(  # of either tail without cancellation
+        fewest > law.mean(), law.sf(fewest - 1) - law.sf(most), law.cdf(most) - law.cdf(fewest - 1)
+    )
+    return [
+        (float(chance), int(high) / coins, int(low), int(max(1, *coarse[coarse <= low], 1)))
+        for chance, low, high in zip(chances, fewest, most)
+        if chance > 0
+    ]
+
+
+def sampled_top(event: SampledReports) -> float:
+    """The largest loss of a sample, by its local epsilon alone."""
+    if not event.fixed_size:  # everybody may have come
+        rate = 1 / event.points_per_client if event.sampling == SELF else 1.0
+    elif event.points_sampled == 1:
+        rate = event.rate
+    else:
+        rate = event.points_sampled / event.points_per_client
+    return math.log1p(rate * math.expm1(event.local_epsilon))
+
+
+def _absent(drawn: float, rate: float) -> float:
+    """That a client was not drawn, given that its point was not."""
+    return (1 - drawn) / (1 - rate) if rate < 1 else 0.0
 
 
 def _spread(pair: ShufflePair) -> float:

@@ -109,7 +109,7 @@ def multi_message_epsilon(
         orders = default_orders(_best_order(columns, num_reports, delta))
         rdp = multi_message_rdp(columns, num_reports, orders, method)
         return min(local, rdp_to_epsilon(orders, rdp, delta)[0])
-    return min(local, _losses(columns, num_reports, method).upper_epsilon(delta))
+    return min(local, column_losses(columns, num_reports, method).upper_epsilon(delta))
 
 
 def multi_message_rdp(
@@ -203,8 +203,11 @@ def _fair_log_pmf(counts: np.ndarray, trials: int) -> np.ndarray:
     return relative - relative[middle] + binomial_log_pmf(counts[middle], trials, 0.5)
 
 
-def _losses(columns: tuple[Messages, ...], num_reports: int, method: Method) -> LossGrid:
-    """Those of all columns, on a grid that fits the spread of one."""
+@lru_cache(maxsize=64)
+def column_losses(
+    columns: tuple[Messages, ...], num_reports: int, method: Method = "auto"
+) -> LossGrid:
+    """The losses of all columns together, on a grid that fits the spread of one."""
     deviations = [2 * math.sinh(c.message_epsilon / 2) / math.sqrt(num_reports) for c in columns]
     counts = [c.columns for c in columns]
     step = math.sqrt(np.average(np.square(deviations), weights=counts)) / _STEPS_PER_DEVIATION

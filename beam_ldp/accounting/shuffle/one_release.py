@@ -64,7 +64,7 @@ def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
     """The event of everything that one person sends in one release of `randomizer`.
 
     It holds all that a shuffled or sampled event around it is priced by: the pair, how the crowd
-    splits, how many messages it is. Of several messages the local epsilon alone is known here.
+    splits, how many messages it is. Of several messages the local epsilons alone are known here.
 
     >>> from beam_ldp.randomizers.frequency import BinaryHadamard
     >>> event = local_event(BinaryHadamard(1000, 4.0, row="public"))
@@ -81,7 +81,9 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
     """What `local_event` is the event of."""
     groups, messages = _groups(randomizer), messages_per_user(randomizer)
     if messages != 1:
-        return LocalReports(randomizer.local_epsilon, None, (), groups, messages)
+        layout = getattr(randomizer, "layout", None)
+        columns = messages_of(randomizer) if layout is not None and groups == 1 else ()
+        return LocalReports(randomizer.local_epsilon, None, (), groups, messages, columns)
     witnesses = getattr(randomizer, "witness_pairs", tuple)
     return LocalReports(randomizer.local_epsilon, randomizer.dominating_pair(), witnesses(), groups)
 
