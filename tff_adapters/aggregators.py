@@ -331,7 +331,7 @@ def _checks(
         checks.append(tf.debugging.Assert(reports >= min_reports, [message, reports]))
     if sampling is not None:
         allowed = sampling.allowed
-        came = reports + dropped if sampling.sampling == "without_replacement" else reports
+        came = reports + dropped if sampling.fixed_size else reports
         message = f"the declared sampling gives {allowed[0]} to {allowed[1]} clients a round"
         fits = (came >= allowed[0]) & (came <= allowed[1])
         checks.append(tf.debugging.Assert(fits, [message, came]))

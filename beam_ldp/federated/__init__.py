@@ -16,6 +16,7 @@ from beam_ldp.federated.samplers import (
     FixedSizeSampling,
     SamplingMismatchError,
     SelfSampling,
+    ShuffledEpochs,
     full_participation,
 )
 from beam_ldp.federated.training import (
@@ -36,6 +37,7 @@ __all__ = [
     "RoundsRecord",
     "SamplingMismatchError",
     "SelfSampling",
+    "ShuffledEpochs",
     "Training",
     "UnpricedFlowError",
     "full_participation",

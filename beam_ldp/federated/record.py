@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+import attr
 import dp_accounting
 import numpy as np
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, local_event, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.shuffle.multi_message import messages_of
 from beam_ldp.federated.samplers import DeclaredSampling, SamplingMismatchError
 from beam_ldp.randomizers.base import LocalRandomizer
 
@@ -80,17 +82,33 @@ class RoundConfig:
         randomizers = self.randomizers()
         if len(randomizers) == 1:
             return local_event(randomizers[0])
-        return LocalRandomizerDpEvent(sum(r.local_epsilon for r in randomizers))
+        together = LocalRandomizerDpEvent(sum(r.local_epsilon for r in randomizers))
+        if not all(hasattr(r, "layout") for r in randomizers):
+            return together
+        columns = tuple(messages for r in randomizers for messages in messages_of(r))
+        return attr.evolve(together, messages=sum(n for n, _ in columns), columns=columns)
 
-    def round_event(self, reports: int, reader: Reader) -> dp_accounting.DpEvent:
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Rounds that are one event."""
+        return 1 if self.sampling is None else self.sampling.rounds_per_epoch
+
+    def round_event(
+        self, reports: int, reader: Reader, begins_epoch: bool = True
+    ) -> dp_accounting.DpEvent:
         """The event of a round that received the reports of so many clients.
 
         Fewer than a sample of fixed size are the rest of one: a round that not all of them came to
         has no result, so the others sent what no honest client can.
 
+        Of shuffled epochs the first round is the epoch, and the others are nothing but where fewer
+        came than the epoch supposes.
+
         Raises:
             SamplingMismatchError: if the declared sampling does not give that number.
         """
+        if self.rounds_per_epoch > 1:
+            return self._round_of_epoch(reports, reader, begins_epoch)
         if reader == "local":
             return self.local_event() if reports else dp_accounting.NoOpDpEvent()
         if reader != "shuffled":
@@ -107,12 +125,24 @@ class RoundConfig:
         events = [shuffled_event(r, crowd) for r in self.randomizers()]
         return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
 
+    def _round_of_epoch(
+        self, reports: int, reader: Reader, begins_epoch: bool
+    ) -> dp_accounting.DpEvent:
+        assert self.sampling is not None
+        dropped, least = self._dropped(reports, self.sampling), self.sampling.allowed[0]
+        if not begins_epoch and (reports >= least or reader == "local"):
+            return dp_accounting.NoOpDpEvent()
+        if reader == "local" or not reports:  # without a crowd: whoever was in the epoch, was once
+            return self.local_event()
+        if reader != "shuffled":
+            raise ValueError(f'reader must be "shuffled" or "local", got {reader!r}')
+        return self.sampling.event(self.local_event(), self.values_per_client, dropped)
+
     @staticmethod
     def _dropped(reports: int, sampling: DeclaredSampling) -> int:
         low, high = sampling.allowed
-        fixed = sampling.sampling == "without_replacement"
-        check_clients(reports, 0 if fixed else low, high)
-        return high - reports if fixed else 0
+        check_clients(reports, 0 if sampling.fixed_size else low, high)
+        return high - reports if sampling.fixed_size else 0
 
 
 def check_clients(clients: int, low: int, high: int) -> None:
@@ -241,7 +271,7 @@ def planned_event(
             exactly = int(record.num_clients)
             if exactly:
                 check_clients(num_clients, exactly, exactly)
-            return _event(record, num_clients, reader)
+            return _event(record, num_clients, reader, 0)
         config = _config(record)
         if num_clients < config.min_reports:
             raise SamplingMismatchError(
@@ -250,7 +280,7 @@ def planned_event(
             )
         if config.sampling is not None:
             check_clients(num_clients, *config.sampling.allowed)
-        return _event(record, num_clients, reader)
+        return _event(record, num_clients, reader, _num_rounds(record))
 
     return _of_all(state, planned)
 
@@ -264,7 +294,10 @@ def last_event(state: Any, reader: Reader = "shuffled") -> dp_accounting.DpEvent
     """
     if not rounds_run(state):
         raise ValueError("state must be of a process that has run a round")
-    return _of_all(state, lambda record: _event(record, _last_reports(record), reader))
+    return _of_all(
+        state,
+        lambda record: _event(record, _last_reports(record), reader, _num_rounds(record) - 1),
+    )
 
 
 def _of_all(
@@ -282,10 +315,11 @@ def _seeded(record: Record) -> bool:
     return isinstance(record, RoundsRecord) and _config(record).seeded
 
 
-def _event(record: Record, reports: int, reader: Reader) -> dp_accounting.DpEvent:
-    """One round that receives the reports of so many clients."""
+def _event(record: Record, reports: int, reader: Reader, number: int) -> dp_accounting.DpEvent:
+    """The round of a number, from 0, that receives the reports of so many clients."""
     if isinstance(record, RoundsRecord):
-        return _round_event(_text(record.config), reports, reader)
+        begins_epoch = number % _config(record).rounds_per_epoch == 0
+        return _round_event(_text(record.config), reports, reader, begins_epoch)
     _only_models(reader)
     return round_event(record)
 
@@ -293,10 +327,24 @@ def _event(record: Record, reports: int, reader: Reader) -> dp_accounting.DpEven
 def _rounds(record: Record, reader: Reader) -> list[tuple[dp_accounting.DpEvent, int]]:
     """All rounds so far."""
     if isinstance(record, RoundsRecord):
-        counts = np.asarray(record.rounds).tolist()
-        return [(_event(record, reports, reader), times) for reports, times in counts]
+        return list(_rounds_received(record, reader))
     _only_models(reader)
     return events_so_far(record)
+
+
+def _rounds_received(
+    record: RoundsRecord, reader: Reader
+) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
+    """Rounds in a row that received as many: those that began an epoch, and the others."""
+    text, before = _text(record.config), 0
+    each = _config(record).rounds_per_epoch
+    for reports, times in np.asarray(record.rounds).tolist():
+        after = before + times
+        begun = -(-after // each) + -before // each
+        for begins_epoch, some in ((True, begun), (False, times - begun)):
+            if some:
+                yield _round_event(text, reports, reader, begins_epoch), some
+        before = after
 
 
 def _only_models(reader: Reader) -> None:
@@ -342,6 +390,13 @@ def _num_rounds(record: Record) -> int:
     return int(counts[:, 1].sum() if isinstance(record, RoundsRecord) else counts)
 
 
+def unfinished_epoch(state: Any) -> tuple[int, int]:
+    """Rounds until this state of an epoch that is under way, and how many it has; (0, 1) of none."""
+    config = [_config(r) for r in privacy_records(state) if isinstance(r, RoundsRecord)]
+    each = max((one.rounds_per_epoch for one in config), default=1)
+    return rounds_run(state) % each, each
+
+
 def rounds_charged(state: Any) -> int:
     """Rounds until this state that cost something: all but empty ones; 0 for a seeded run."""
     counts = []
@@ -367,8 +422,10 @@ def _parsed(text: str | bytes) -> RoundConfig:
 
 
 @lru_cache(maxsize=1024)
-def _round_event(text: str | bytes, reports: int, reader: Reader) -> dp_accounting.DpEvent:
-    return _parsed(text).round_event(reports, reader)
+def _round_event(
+    text: str | bytes, reports: int, reader: Reader, begins_epoch: bool
+) -> dp_accounting.DpEvent:
+    return _parsed(text).round_event(reports, reader, begins_epoch)
 
 
 def _records(state: Any) -> Iterator[Record]:

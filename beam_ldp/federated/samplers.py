@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
@@ -19,6 +19,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
+from beam_ldp.accounting.events import SHUFFLED_EPOCHS
 from beam_ldp.randomizers.checks import check_integer
 
 _IMPLAUSIBLE = 1e-12
@@ -46,12 +47,17 @@ class DeclaredSampling:
     left out of the sum, it is counted, and it hides nobody. With coins, clients that may do so, or
     never come, are declared as `num_fakes`.
 
+    With "shuffled_epochs" the rounds are those of `ShuffledEpochs`: an epoch is charged at its first
+    round, as one event, and its other rounds cost nothing more. What comes is known only later, so
+    `least_received` is supposed of all of them; a round of fewer is charged as an epoch of its own.
+
     Args:
         num_users: clients to draw from.
         num_drawn: clients drawn; with "self", how many come on average.
         points_per_client: data points that each client holds.
-        sampling: "without_replacement", a uniformly random set of clients of that size; or "self",
-            every client joins by its own coin.
+        sampling: "without_replacement", a uniformly random set of clients of that size; "self",
+            every client joins by its own coin; or "shuffled_epochs", everybody in random order, so
+            many in a round, and then anew.
         least_received: of those drawn, how many come at least; None: all. None with coins.
         num_fakes: of `num_users`, as many as may be fake, or never come, at most.
 
@@ -70,9 +76,10 @@ class DeclaredSampling:
     num_fakes: int = 0
 
     def __post_init__(self) -> None:
-        if self.sampling not in ("without_replacement", "self"):
+        if self.sampling not in ("without_replacement", "self", SHUFFLED_EPOCHS):
             raise ValueError(
-                f'sampling must be "without_replacement" or "self", got {self.sampling!r}'
+                'sampling must be "without_replacement", "self" or "shuffled_epochs", got '
+                f"{self.sampling!r}"
             )
         SubsampledShuffledDpEvent(
             LocalRandomizerDpEvent(1.0), self.num_users, self.num_drawn, self.least_received,
@@ -82,7 +89,7 @@ class DeclaredSampling:
     def event(
         self, local: LocalRandomizerDpEvent, points: int, dropped: int = 0
     ) -> SubsampledShuffledDpEvent:
-        """One round of this sampling, `points` of a client's data points each.
+        """One round of this sampling, or an epoch, `points` of a client's data points each.
 
         Args:
             local: the event of one report.
@@ -90,6 +97,8 @@ class DeclaredSampling:
             dropped: drawn clients who did not come, or who hide nobody; fewer than were drawn, 0
                 with coins.
         """
+        if self.sampling == SHUFFLED_EPOCHS:  # the other rounds may be as small as is declared
+            dropped = max(dropped, int(self.num_drawn) - self.allowed[0])
         return SubsampledShuffledDpEvent(
             local,
             self.num_users,
@@ -107,12 +116,22 @@ class DeclaredSampling:
         return everybody and self.sampling == "without_replacement"
 
     @property
+    def fixed_size(self) -> bool:
+        """Whether so many are drawn, rather than by coins."""
+        return self.sampling != "self"
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Rounds that are one event; 1 but for shuffled epochs."""
+        return self.num_users // int(self.num_drawn) if self.sampling == SHUFFLED_EPOCHS else 1
+
+    @property
     def allowed(self) -> tuple[int, int]:
         """Smallest and largest number of clients that a round may receive.
 
         With coins: all but what happens in less than one round in 1e12.
         """
-        if self.sampling == "without_replacement":
+        if self.fixed_size:
             drawn = int(self.num_drawn)
             return (drawn if self.least_received is None else self.least_received), drawn
         rate = self.num_drawn / self.num_users
@@ -158,8 +177,8 @@ class Sampler(ABC):
         """
 
     @abstractmethod
-    def _draw(self, generator: np.random.Generator) -> np.ndarray:
-        """Indices of the clients of one round."""
+    def _draw(self, generator: np.random.Generator, number: int | None) -> np.ndarray:
+        """Indices of the clients of one round; its number if it was given."""
 
     def event(
         self,
@@ -178,15 +197,21 @@ class Sampler(ABC):
             return ShuffledDpEvent(local, self.num_clients * points_sampled)
         return declared.event(local, points_sampled)
 
-    def sample(self, generator: np.random.Generator | None = None) -> Cohort:
+    def sample(
+        self, generator: np.random.Generator | None = None, *, number: int | None = None
+    ) -> Cohort:
         """The clients of one round.
 
         Args:
             generator: for simulations only: who can repeat the draws knows who took part.
+            number: of the round, from 0; matters where rounds are parts of an epoch.
+
+        Raises:
+            SamplingMismatchError: on a number whose clients do not follow from those before it.
         """
         if generator is None:
             generator = np.random.Generator(np.random.PCG64(secrets.randbits(256)))
-        return Cohort(tuple(int(i) for i in self._draw(generator)), self)
+        return Cohort(tuple(int(i) for i in self._draw(generator, number)), self)
 
     def check(self, clients: Sequence[int]) -> None:
         """Refuses a round that is not as declared: its price would be too low.
@@ -230,7 +255,7 @@ class FixedSizeSampling(Sampler):
             return None
         return DeclaredSampling(self.num_clients, self.cohort_size, points_per_client)
 
-    def _draw(self, generator: np.random.Generator) -> np.ndarray:
+    def _draw(self, generator: np.random.Generator, number: int | None) -> np.ndarray:
         return generator.choice(self.num_clients, self.cohort_size, replace=False)
 
 
@@ -270,14 +295,68 @@ class SelfSampling(Sampler):
     def declared(self, points_per_client: int = 1, points_sampled: int = 1) -> DeclaredSampling:
         return DeclaredSampling(self.num_clients, self.mean_size, points_per_client, "self")
 
-    def _draw(self, generator: np.random.Generator) -> np.ndarray:
+    def _draw(self, generator: np.random.Generator, number: int | None) -> np.ndarray:
         return np.flatnonzero(
             generator.integers(self.num_clients, size=self.num_clients) < self.mean_size
         )
 
 
+@dataclass(frozen=True)
+class ShuffledEpochs(Sampler):
+    """Everybody in random order: the first `cohort_size` are one round, the next as many another.
+
+    After an epoch everybody is put in order anew; who does not fill a round is left out of that
+    epoch. So nobody is in more rounds than there are epochs, and the price of an epoch is that of
+    one shuffle of everybody in it.
+
+    It remembers the order of the epoch that is under way. What runs after a restart begins an epoch.
+
+    Attributes:
+        cohort_size: clients in a round.
+
+    >>> sampler = ShuffledEpochs(1000, 100)
+    >>> sorted(i for n in range(10) for i in sampler.sample(number=n).clients) == list(range(1000))
+    True
+    >>> sampler.event(LocalRandomizerDpEvent(2.0)).num_reports
+    1000
+    """
+
+    cohort_size: int = 1
+    _left: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.cohort_size <= self.num_clients:
+            raise ValueError(
+                f"cohort_size must lie in [1, {self.num_clients}], got {self.cohort_size}"
+            )
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        return self.num_clients // self.cohort_size
+
+    def declared(self, points_per_client: int = 1, points_sampled: int = 1) -> DeclaredSampling:
+        return DeclaredSampling(
+            self.num_clients, self.cohort_size, points_per_client, SHUFFLED_EPOCHS
+        )
+
+    def _draw(self, generator: np.random.Generator, number: int | None) -> np.ndarray:
+        size, due = self.cohort_size, len(self._left) // self.cohort_size
+        if number is not None and number % self.rounds_per_epoch == 0:
+            due = 0
+        if number is not None and (number + due) % self.rounds_per_epoch:
+            raise SamplingMismatchError(
+                f"number must be that of the next round, or begin an epoch of "
+                f"{self.rounds_per_epoch} rounds, got {number}: go on where an epoch ended"
+            )
+        if not due:
+            self._left[:] = generator.permutation(self.num_clients).tolist()
+        drawn, self._left[:] = self._left[:size], self._left[size:]
+        return np.array(drawn)
+
+
 def sampler_for(sampling: str, num_clients: int, clients_per_round: int) -> Sampler:
-    """The sampler of a name: "fixed", "full" or "self".
+    """The sampler of a name: "fixed", "full", "self" or "shuffled-epochs".
 
     Raises:
         ValueError: on another name, or numbers that do not fit.
@@ -288,4 +367,8 @@ def sampler_for(sampling: str, num_clients: int, clients_per_round: int) -> Samp
         return SelfSampling(num_clients, clients_per_round)
     if sampling == "fixed":
         return FixedSizeSampling(num_clients, clients_per_round)
-    raise ValueError(f'sampling must be "fixed", "full" or "self", got {sampling!r}')
+    if sampling == "shuffled-epochs":
+        return ShuffledEpochs(num_clients, clients_per_round)
+    raise ValueError(
+        f'sampling must be "fixed", "full", "self" or "shuffled-epochs", got {sampling!r}'
+    )

@@ -24,6 +24,7 @@ from beam_ldp.federated.record import (
     rounds_charged,
     rounds_run,
     same_rounds,
+    unfinished_epoch,
 )
 from beam_ldp.federated.samplers import SamplingMismatchError
 from beam_ldp.randomizers.checks import check_fraction
@@ -311,7 +312,7 @@ def train(
         SamplingMismatchError: if a round is not what was declared, which is found before the round
             is charged; or not what was charged.
         ValueError: if the budget does not know rounds of `state`, or `state` is that of another
-            training: one whose rounds do something else.
+            training: one whose rounds do something else; or amid an epoch of `ShuffledEpochs`.
     """
     rounds = _Rounds(process, budget, on_round, release_managers)
     if budget is not None:
@@ -365,6 +366,7 @@ class _Rounds:
             )
         if self.budget is not None:
             _refuse_unknown(self.budget, rounds_charged(state))
+            _refuse_half_an_epoch(state)
         return state
 
     def run(self, number: int, state: Any, clients: Sequence[Any]) -> Any:
@@ -432,6 +434,16 @@ def _ran(
             "else ran; its result is dropped"
         )
     return ran
+
+
+def _refuse_half_an_epoch(state: Any) -> None:
+    """The order of its other clients is lost: a new one would take some of them twice."""
+    ran, each = unfinished_epoch(state)
+    if ran:
+        raise ValueError(
+            f"state must be of the end of an epoch of {each} rounds, and is of {ran} more: who was "
+            "in them is not known. Go on from the last state that ended an epoch"
+        )
 
 
 def _refuse_unknown(budget: TrainingBudget, rounds: int) -> None:

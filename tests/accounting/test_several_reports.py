@@ -118,14 +118,20 @@ def not_underpriced(truth: Pairs, event: SubsampledShuffledDpEvent) -> None:
 @pytest.mark.parametrize(("people", "drawn"), [(2, 1), (3, 1), (4, 2), (5, 3), (5, 1)])
 def test_columns_of_one_sample_are_never_underpriced(people, drawn):
     event = SubsampledShuffledDpEvent(TWO, people, drawn)
-    not_underpriced(sampled_columns(people, drawn), event)
-    assert _curve(event).heights(LOSSES)[2] < 0.8 * _one_report(event).heights(LOSSES)[2]
+    truth, curve = sampled_columns(people, drawn), _curve(event)
+    not_underpriced(truth, event)
+    composed = curve._replace(other=None).heights(LOSSES)
+    assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
+    assert composed[0] < 0.8 * _one_report(event).heights(LOSSES)[0]
 
 
 @pytest.mark.parametrize(("people", "join"), [(3, 0.5), (5, 0.4)])
 def test_columns_of_people_who_join_by_coins_are_never_underpriced(people, join):
     event = SubsampledShuffledDpEvent(TWO, people, people * join, sampling="self")
-    not_underpriced(coin_columns(people, join), event)
+    truth = coin_columns(people, join)
+    not_underpriced(truth, event)
+    composed = _curve(event)._replace(other=None).heights(LOSSES)
+    assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
     points = SubsampledShuffledDpEvent(TWO, people, people * join, sampling="poisson")
     assert _curve(points).heights(LOSSES) == pytest.approx(_curve(event).heights(LOSSES))
 
@@ -133,7 +139,10 @@ def test_columns_of_people_who_join_by_coins_are_never_underpriced(people, join)
 @pytest.mark.parametrize(("people", "size"), [(3, 1), (4, 2)])
 def test_columns_of_an_epoch_are_never_underpriced(people, size):
     event = SubsampledShuffledDpEvent(TWO, people, size, sampling="shuffled_epochs")
-    not_underpriced(epoch_columns(people, size), event)
+    truth = epoch_columns(people, size)
+    not_underpriced(truth, event)
+    composed = _curve(event)._replace(other=None).heights(LOSSES)
+    assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
 
 
 def test_columns_of_an_epoch_cost_more_than_a_shuffle_of_each():
@@ -197,6 +206,17 @@ def test_columns_travel_with_the_event():
         LocalRandomizerDpEvent(1.6, messages=2, columns=((2, 0.0),))
 
 
+def test_messages_of_somebody_who_is_known_have_a_price():
+    """Each is randomized alone: without a crowd they compose, whether or not they are described."""
+    described = LocalRandomizerDpEvent(2.0, messages=20, columns=((20, 0.1),))
+    prices = [
+        float(ShuffleAccountant().compose(event, 3).get_epsilon(1e-5))
+        for event in (described, LocalRandomizerDpEvent(2.0, messages=20))
+    ]
+    one = ShuffleAccountant().compose(LocalRandomizerDpEvent(0.1), 60).get_epsilon(1e-5)
+    assert prices == [pytest.approx(one, rel=1e-9), pytest.approx(6.0, rel=1e-5)] and prices[0] < 4.0
+
+
 def test_many_messages_of_little_each_have_a_price():
     """Local epsilons beyond a hundred, of messages that tell next to nothing."""
     local = LocalRandomizerDpEvent(120.0, messages=1_200, columns=((1_200, 0.1),))
@@ -255,6 +275,8 @@ def test_columns_of_several_points_are_never_underpriced():
     truth = Pairs(*(np.array(side) for side in zip(*pairs, strict=True)))
     event = SubsampledShuffledDpEvent(TWO, 2, 1, points_per_client=2, points_sampled=2)
     not_underpriced(truth, event)
+    composed = _curve(event)._replace(other=None).heights(LOSSES)
+    assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
 
 
 @pytest.mark.parametrize(("sent", "golden"), [(2, 6.57e-4), (5, 1.69e-3), (10, 4.65e-3)])

@@ -44,6 +44,45 @@ def test_price_of_one_sample_for_two_messages_is_not_that_of_two_samples():
         apart.compose(SubsampledShuffledDpEvent(local_event(mechanism), 1000, 50))
     together = ShuffleAccountant().compose(joint)
     assert together.get_epsilon(1e-5) > apart.get_epsilon(1e-5)
+    assert joint.local_event.columns == ((1, pytest.approx(2.0)), (1, pytest.approx(0.5)))
+    whole = DeclaredSampling(1000, 50).event(LocalRandomizerDpEvent(joint.local_epsilon), 1)
+    assert event_epsilon(joint, 1e-5) <= event_epsilon(whole, 1e-5) * (1 + 1e-9)
+
+
+EPOCHS = DeclaredSampling(200, 50, sampling="shuffled_epochs", least_received=45)
+
+
+@pytest.mark.exact
+def test_an_epoch_is_one_event_of_its_first_round():
+    """Whoever was in it was once; the rounds after the first cost nothing more."""
+    epoch, nothing = EPOCHS.event(local_event(ONE_BIT), 1), dp_accounting.NoOpDpEvent()
+    assert epoch.num_received == 45 and epoch.whole_epoch == EPOCHS.rounds_per_epoch == 4
+    for ran in range(10):
+        state = record([ONE_BIT], [[50, 1]] * (ran // 2) + [[47, 1]] * (ran - ran // 2), 1, EPOCHS)
+        begun = -(-ran // 4)
+        assert sum(times for _, times in privacy_events(state)) == begun == rounds_charged(state)
+        assert planned_event(state, 48) == (nothing if ran % 4 else epoch)
+        if ran:
+            assert last_event(state) == (epoch if ran % 4 == 1 else nothing)
+        local = privacy_events(state, "local")
+        assert sum(times for event, times in local if event == local_event(ONE_BIT)) == begun
+    in_a_row = record([ONE_BIT], [[50, 6], [46, 3]], 1, EPOCHS)
+    assert privacy_events(in_a_row) == [(epoch, 2), (epoch, 1)]
+
+
+@pytest.mark.exact
+def test_a_round_of_fewer_than_its_epoch_supposes_is_charged_as_an_epoch():
+    """What was charged before cannot be taken back; without a crowd it is the local epsilon."""
+    state = record([ONE_BIT], [[50, 1], [44, 1], [0, 1]], 1, EPOCHS)
+    epoch = EPOCHS.event(local_event(ONE_BIT), 1)
+    fewer = SubsampledShuffledDpEvent(
+        local_event(ONE_BIT), 200, 50, 44, sampling="shuffled_epochs"
+    )
+    assert privacy_events(state) == [(epoch, 1), (fewer, 1), (local_event(ONE_BIT), 1)]
+    with pytest.raises(SamplingMismatchError, match="sampling gives 45 to 50"):
+        planned_event(state, 44)
+    with pytest.raises(ValueError, match="points_sampled must be 1"):
+        EPOCHS.event(local_event(ONE_BIT), 2)
 
 
 @pytest.mark.exact

@@ -16,6 +16,7 @@ from beam_ldp.federated import (
     EpsilonBudget,
     Flow,
     SamplingMismatchError,
+    ShuffledEpochs,
     UnpricedFlowError,
     planned_event,
     privacy_events,
@@ -87,6 +88,53 @@ def test_a_round_that_lost_a_report_is_charged_as_that_too():
         both.compose(shuffled_event(MECHANISM, n))
     assert budget.spent.num_charges == 2
     assert budget.spent.epsilon == float(both.get_epsilon(DELTA))
+
+
+@pytest.mark.exact
+def test_an_epoch_is_asked_and_charged_once_and_goes_on_from_its_end_only():
+    """Four rounds of 40 are everybody; the target lies between the prices of 2 and 3 epochs."""
+    sampler = ShuffledEpochs(4 * CLIENTS, CLIENTS)
+    sampling = sampler.declared()
+    epoch = sampling.event(local_event(MECHANISM), 1)
+    target, met = (price(epoch, 2) + price(epoch, 3)) / 2, []
+
+    def clients_for(number):
+        met.extend(sampler.sample(number=number).clients)
+        return clients(number)
+
+    process, budget = Summing(sampling), EpsilonBudget(target, DELTA)
+    first = train(process, clients_for, 4, budget)
+    assert sorted(met) == list(range(4 * CLIENTS)) and budget.spent.num_charges == 1
+    budget = EpsilonBudget(target, DELTA, state=first.state)
+    more = train(process, clients_for, 100, budget, state=first.state)
+    assert (more.rounds, more.stopped_by) == (4, "budget")
+    assert budget.spent.num_charges == 2 and budget.spent.local_epsilon == 4.0
+    assert budget.spent.epsilon == price(epoch, 2)
+    amid = train(process, lambda n: clients(n), 6, EpsilonBudget(None, DELTA)).state
+    with pytest.raises(ValueError, match="end of an epoch of 4 rounds, and is of 2 more"):
+        train(process, clients_for, 9, EpsilonBudget(None, DELTA, state=amid), state=amid)
+
+
+@pytest.mark.exact
+def test_an_epoch_deals_out_everybody_once_and_never_half_a_round():
+    sampler, generator = ShuffledEpochs(10, 3), np.random.default_rng(1)
+    for start in (0, 3, 6):
+        met = [
+            i for n in range(start, start + 3) for i in sampler.sample(generator, number=n).clients
+        ]
+        assert len(set(met)) == 9 and set(met) <= set(range(10))
+    assert sampler == ShuffledEpochs(10, 3)  # what it remembers is no part of what it is
+    for number in (10, 11):
+        with pytest.raises(SamplingMismatchError, match="begin an epoch of 3 rounds, got"):
+            sampler.sample(number=number)
+    sampler.sample(number=9)
+    with pytest.raises(SamplingMismatchError, match="go on where an epoch ended"):
+        sampler.sample(number=9 + 2)
+    again = [sampler.sample(number=n).clients for n in (12, 13)]
+    assert not set(again[0]) & set(again[1])
+    sampler.check(again[0])
+    with pytest.raises(ValueError, match=r"cohort_size must lie in \[1, 10\]"):
+        ShuffledEpochs(10, 11)
 
 
 @pytest.mark.exact

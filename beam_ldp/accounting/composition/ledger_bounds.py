@@ -206,7 +206,7 @@ def _parts(counts: Counts) -> dict[Any, int]:
         if isinstance(event, ShuffledMessages):
             columns = list(loss_curves.message_columns(event))
         elif isinstance(event, LocalReports):
-            columns = [(1, ShuffledReports(event, 1))]
+            columns = list(loss_curves.alone(event))
         for each, part in columns:
             parts[part] = parts.get(part, 0) + each * count
     return parts

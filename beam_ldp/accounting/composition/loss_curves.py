@@ -102,6 +102,13 @@ def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]
     ]
 
 
+def alone(event: LocalReports) -> list[tuple[int, ShuffledReports]]:
+    """The reports of one person as batches of nobody else."""
+    if event.columns:
+        return message_columns(ShuffledMessages(event.columns, 1))
+    return [(1, ShuffledReports(attr.evolve(event, messages=1), 1))]
+
+
 def hopeless(event: OwnEvent) -> bool:
     """Whether no crowd hides a report, or it tells more than is computed."""
     columns = event.local_event.columns
@@ -391,7 +398,8 @@ def _columns_curve(event: SampledReports) -> _Sampled:
     """Several columns of messages, of one or several points.
 
     In an epoch they tell together which round somebody is in, so columns are composed as if that
-    were seen; or all of somebody's messages are one report, which hides in the whole epoch.
+    were seen. All of somebody's messages are one report too: of little in few people that tells
+    less, for where few blend in it is hardly the sample that somebody is in.
     """
     columns, points = event.local_event.columns, event.points_sampled
     share = 1.0 if event.sampling == POISSON else points / event.points_per_client
@@ -405,12 +413,10 @@ def _columns_curve(event: SampledReports) -> _Sampled:
     likely = max(samples, key=lambda sample: sample.chance)
     crowd = max(clients for *_, clients, _ in _sizes(event)) * points
     deviation = likely.rate * math.sqrt(spread / crowd)
-    if event.sampling != SHUFFLED_EPOCHS:
-        return _Sampled(tuple(samples), deviation, sampled_top(event))
-    other = _one_report(event)
-    return _Sampled(
-        tuple(samples), min(deviation, other.deviation), sampled_top(event), other
-    )
+    other = None if event.local_epsilon > HOPELESS else _one_report(event)
+    if other is not None:
+        deviation = min(deviation, other.deviation)
+    return _Sampled(tuple(samples), deviation, sampled_top(event), other)
 
 
 @lru_cache(maxsize=256)

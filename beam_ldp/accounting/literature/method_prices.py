@@ -107,7 +107,10 @@ def by_losses(local: Callable[[Schedule], LocalReports]) -> Price:
 def own_messages(schedule: Schedule, delta: float) -> float:
     """Several messages per person, each permuted among those of its column."""
     require(not schedule.one_message, "a mechanism of several messages")
-    require(not schedule.sampled, "everybody's report in every round")
+    if schedule.sampled:
+        own = schedule.own_event
+        require(own is not None and bool(own.columns), "messages that it describes")
+        return float(_composed(schedule.event(own), schedule.rounds, delta))
     event = shuffled_reports(schedule.randomizer, schedule.num_reports)
     if schedule.rounds == 1:
         return float(event_epsilon(event, delta))
