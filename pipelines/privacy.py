@@ -88,11 +88,12 @@ class CostQuestion:
 )
 @click.option(
     "--sampling",
-    type=click.Choice(["without_replacement", "self", "poisson"]),
+    type=click.Choice(["without_replacement", "self", "poisson", "shuffled_epochs"]),
     default="without_replacement",
     show_default=True,
     help="how people take part: a random set of --sampled people (without_replacement); each "
-    "person by a coin of their own (self), or each data point (poisson), --sampled on average",
+    "person by a coin of their own (self), or each data point (poisson), --sampled on average; or "
+    "everybody once in every epoch of rounds (shuffled_epochs)",
 )
 @click.option("--mechanism",
               help="also give the cost by the mechanism-specific blanket of this one, such as "

@@ -104,7 +104,7 @@ def _unshuffled(schedule: Schedule) -> tuple[float, float]:
     Each report has noise of its own; a key that is used again is priced by nothing.
     """
     event = schedule.local_epsilon
-    return event, event * schedule.points_sampled * schedule.rounds
+    return event, event * schedule.points_sampled * schedule.most_rounds
 
 
 def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPrice]) -> list[str]:
@@ -132,7 +132,12 @@ def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPric
             f"[bold]epsilon = {number(seen)}[/bold] against readers who see who took part, for "
             f"data used in {schedule.seen.rounds:,} of {_counted(schedule.rounds, 'round')}"
         )
-        lines.append(f"  the probability that anybody's is used more often is {UNLIKELY:.0e}")
+        certain = schedule.seen.rounds == schedule.most_rounds
+        lines.append(
+            "  nobody's is used more often"
+            if certain
+            else f"  the probability that anybody's is used more often is {UNLIKELY:.0e}"
+        )
     return lines
 
 
@@ -155,7 +160,7 @@ def _table(
     table.add_column("times floor", justify="right")
     if schedule.sampled:
         table.add_column("if seen who", justify="right")
-    total = schedule.rounds * schedule.local_epsilon
+    total = schedule.most_rounds * schedule.local_epsilon
     section = ""
     for place, price in enumerate(prices):
         if price.epsilon is None:

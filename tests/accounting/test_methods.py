@@ -224,7 +224,10 @@ def test_several_messages_have_a_price_of_their_own():
     own, any_price = price_of("own messages", schedule, 1e-6), price_of(DEFAULT, schedule, 1e-6)
     assert 0 < own < any_price
     sampled = replace(schedule, num_sampled=10**4)
-    assert price_of("own messages", sampled, 1e-6) is None
+    own, any_price = price_of("own messages", sampled, 1e-6), price_of(DEFAULT, sampled, 1e-6)
+    assert 0 < own < any_price
+    epochs = replace(sampled, sampling="shuffled_epochs")
+    assert price_of("own messages", epochs, 1e-6) is None
 
 
 def test_strong_clones_are_proved_for_binary_response_alone():

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
-from beam_ldp.accounting.literature.methods import price_of
+from beam_ldp.accounting.literature.methods import price_of, schedule_epsilon
 from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse
+from beam_ldp.randomizers.mean import LInfMean
 
 pytestmark = pytest.mark.exact
 
 WAYS = ("Rényi orders", "privacy losses")
+TWO_BITS = LInfMean(3, 4.0, messages=(2,), message_epsilons=(2.0,))
 TRAINING = Schedule(2.0, 60_000, 2_000, 6_000)
 
 
@@ -41,6 +46,36 @@ def test_who_sees_who_took_part_sees_full_shuffles_of_the_busiest():
     whole = Schedule(2.0, 100, 100, 7)
     assert whole.seen is whole
     assert TRAINING.reader != whole.reader
+
+
+def test_shuffled_epochs_cost_full_shuffles_and_nobody_is_in_more_rounds_than_epochs():
+    epochs = replace(TRAINING, sampling="shuffled_epochs")
+    shuffles = epochs.in_shuffles()
+    assert (shuffles.num_users, shuffles.rounds, shuffles.sampled) == (60_000, 200, False)
+    found = schedule_epsilon(epochs, 1e-5)
+    assert found == pytest.approx(0.8821, abs=2e-4)
+    assert found == pytest.approx(schedule_epsilon(TRAINING, 1e-5), rel=1e-3)
+    accountant = ShuffleAccountant().compose(epochs.event(), 200)
+    assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-9)
+    assert (epochs.seen.num_users, epochs.seen.rounds) == (2_000, 200) and TRAINING.most_rounds == 6_000
+    assert schedule_epsilon(epochs.seen, 1e-5) == pytest.approx(6.01, abs=2e-3)
+    assert epochs.reader == TRAINING.reader and 0 < found.class_lower < found
+
+
+def test_epochs_that_are_no_whole_ones_are_counted_so_from_above_only():
+    some = Schedule(2.0, 1_050, 100, 25, sampling="shuffled_epochs")
+    assert (some.in_shuffles().num_users, some.in_shuffles().rounds) == (1_000, 3)
+    assert some.in_shuffles("lower") is None and replace(some, rounds=5).in_shuffles("lower") is None
+    whole = replace(some, num_users=1_000)
+    assert whole.in_shuffles("lower").rounds == 2
+    points = replace(whole, points_per_client=4)
+    assert points.seen.rounds <= points.most_rounds == 3
+    assert points.in_shuffles().sampled  # of one point in four
+    event = points.event()
+    exact = ShuffleAccountant().compose(event, 2).compose(replace(points, rounds=5).event())
+    assert float(exact.get_epsilon(1e-6)) <= schedule_epsilon(points, 1e-6) * (1 + 1e-9)
+    bits = Schedule(4.0, 1_000, 100, 5, sampling="shuffled_epochs", randomizer=TWO_BITS)
+    assert bits.in_shuffles().randomizer is None and bits.in_shuffles("lower") is None
 
 
 @pytest.mark.parametrize("sampling", ["self", "poisson"])

@@ -429,8 +429,11 @@ def _price(entry: Method, schedule: Schedule, delta: float) -> MethodPrice:
 
 def _epsilon(entry: Method, schedule: Schedule, delta: float) -> tuple[float | None, str]:
     """The price, or None and the reason."""
+    priced = schedule.in_shuffles(entry.kind)
+    if priced is None:
+        return None, "whole epochs of everybody, one message each"
     try:
-        return entry.price(schedule, delta), ""
+        return entry.price(priced, delta), ""
     except OutOfRangeError as error:
         return None, str(error)
 

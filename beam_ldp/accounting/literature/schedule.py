@@ -9,6 +9,8 @@ from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.divergences.moments import binomial_isf, binomial_ppf
 from beam_ldp.accounting.reports import (
     POISSON,
+    SELF,
+    SHUFFLED_EPOCHS,
     WITHOUT_REPLACEMENT,
     LocalReports,
     SampledReports,
@@ -21,7 +23,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     messages_per_user,
 )
 
-Sampling = Literal["without_replacement", "self", "poisson"]
+Sampling = Literal["without_replacement", "self", "poisson", "shuffled_epochs"]
 
 # Chance that anybody takes part more often, or that fewer take part, than is priced.
 UNLIKELY = 1e-6
@@ -40,7 +42,7 @@ class Schedule:
         points_sampled: Data points that a drawn person draws and reports.
         sampling: How they are drawn (see `SampledReports`): "without_replacement", or
             "self" or "poisson", by everybody's or every data point's own coin; then `num_sampled`
-            is a mean.
+            is a mean; or "shuffled_epochs", everybody once in every `rounds_per_epoch` rounds.
         randomizer: The mechanism at hand, or None if only the local epsilon is known.
 
     >>> training = Schedule(2.0, num_users=60_000, num_sampled=2_000, rounds=6_000)
@@ -105,7 +107,18 @@ class Schedule:
     @property
     def fixed_size(self) -> bool:
         """Whether the number of reports is the same in every round."""
-        return self.sampling == WITHOUT_REPLACEMENT
+        return self.sampling not in (SELF, POISSON)
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Of shuffled epochs; 1 of other samplings."""
+        in_epochs = self.sampling == SHUFFLED_EPOCHS
+        return self.num_users // self.num_sampled if in_epochs else 1
+
+    @property
+    def most_rounds(self) -> int:
+        """Rounds in which one person can be: one of each epoch that began."""
+        return -(-self.rounds // self.rounds_per_epoch)
 
     @property
     def sampled(self) -> bool:
@@ -134,7 +147,7 @@ class Schedule:
         return self.randomizer is None or messages_per_user(self.randomizer) == 1
 
     def event(self, local: LocalReports | None = None) -> ShuffledReports | SampledReports:
-        """One round, against `reader`: a record of what ran, or an event where `local` is one.
+        """One round (or epoch), against `reader`: what ran, or an event where `local` is one.
 
         By default the event of any randomizer with this local epsilon.
         """
@@ -153,17 +166,45 @@ class Schedule:
             )
         return local.shuffled(self.num_reports)
 
+    def in_shuffles(self, kind: str = "upper") -> Schedule | None:
+        """What shuffled epochs cost at most: so many full shuffles of all in one; others as they are.
+
+        Epochs of which some are left out cost less, and so do those that end early (which are
+        counted whole): what is a "lower" price of the shuffles is none of theirs, so None. Several
+        messages of a person tell together which round they are of: they are one report of the sum.
+        """
+        if self.sampling != SHUFFLED_EPOCHS or not self.sampled:
+            return self
+        people, epochs = self.rounds_per_epoch * self.num_sampled, self.most_rounds
+        if kind == "lower":
+            epochs = self.rounds // self.rounds_per_epoch
+            if people < self.num_users or not epochs or not self.one_message:
+                return None
+        return replace(
+            self,
+            num_users=people,
+            num_sampled=people,
+            rounds=epochs,
+            sampling="without_replacement",
+            randomizer=self.randomizer if self.one_message else None,
+        )
+
     @property
     def seen(self) -> Schedule:
         """The same for a reader who sees whose data was used: full shuffles, the busiest person's.
 
         Nobody's data is used in more rounds, nor does any batch hold fewer reports, but with a
-        chance of one in a million.
+        chance of one in a million; people with one point each, in shuffled epochs, for certain.
         """
         if not self.sampled:
             return self
         points = self.num_users * self.points_per_client
-        most = binomial_isf(UNLIKELY / points, self.rounds, self.rate)
+        if self.sampling == SHUFFLED_EPOCHS:
+            share = self.points_sampled / self.points_per_client
+            most = self.most_rounds
+            most = binomial_isf(UNLIKELY / points, most, share) if share < 1 else most
+        else:
+            most = binomial_isf(UNLIKELY / points, self.rounds, self.rate)
         reports = self.num_reports
         if not self.fixed_size:
             coins = points if self.sampling == POISSON else self.num_users
