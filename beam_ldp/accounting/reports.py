@@ -337,8 +337,8 @@ def _as_number(value: Any) -> float:
 def _sampling(instance: Any, attribute: Any, value: str) -> None:
     if value == _RANDOM_ALLOCATION:
         raise ValueError(
-            f'sampling must not be "{value}": of rounds that each person chooses alone, no price is '
-            f'proved where one value is replaced; "{SHUFFLED_EPOCHS}" deals everybody out once'
+            f'sampling must not be "{value}": of several rounds that each person chooses alone, no '
+            f'price is proved where one value is replaced; "{SHUFFLED_EPOCHS}" has one for as many'
         )
     if value not in _SAMPLINGS:
         names = ", ".join(f'"{name}"' for name in _SAMPLINGS)
@@ -392,8 +392,8 @@ def _sampled_fakes(instance: Any, attribute: Any, value: Any) -> None:
         raise ValueError(f"num_fakes must be below num_users ({instance.num_users}), got {value}")
     if instance.fixed_size and instance.num_hiding < 1:
         raise ValueError(
-            f"num_fakes must leave somebody among those received ({instance.came_in_all}), got {value}: "
-            "price the local epsilon"
+            f"num_fakes must leave somebody among those received ({instance.came_in_all}), got "
+            f"{value}: price the local epsilon"
         )
 
 
@@ -485,7 +485,7 @@ class SampledReports:
 
     @property
     def came(self) -> float:
-        """Clients whose reports came; with coins, on average; of an epoch, in its smallest round."""
+        """Clients whose reports came; with coins, on average; of an epoch, in each round."""
         return self.num_drawn if self.num_received is None else self.num_received
 
     @property

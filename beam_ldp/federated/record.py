@@ -391,7 +391,7 @@ def _num_rounds(record: Record) -> int:
 
 
 def unfinished_epoch(state: Any) -> tuple[int, int]:
-    """Rounds until this state of an epoch that is under way, and how many it has; (0, 1) of none."""
+    """Rounds that ran of an epoch that is under way, and rounds of an epoch."""
     config = [_config(r) for r in privacy_records(state) if isinstance(r, RoundsRecord)]
     each = max((one.rounds_per_epoch for one in config), default=1)
     return rounds_run(state) % each, each

@@ -47,9 +47,10 @@ class DeclaredSampling:
     left out of the sum, it is counted, and it hides nobody. With coins, clients that may do so, or
     never come, are declared as `num_fakes`.
 
-    With "shuffled_epochs" the rounds are those of `ShuffledEpochs`: an epoch is charged at its first
-    round, as one event, and its other rounds cost nothing more. What comes is known only later, so
-    `least_received` is supposed of all of them; a round of fewer is charged as an epoch of its own.
+    With "shuffled_epochs" the rounds are those of `ShuffledEpochs`: an epoch is charged at its
+    first round, as one event, and its other rounds cost nothing more. What comes is known only
+    later, so `least_received` is supposed of all of them; a round of fewer is charged as another
+    epoch.
 
     Args:
         num_users: clients to draw from.
@@ -309,7 +310,7 @@ class ShuffledEpochs(Sampler):
     epoch. So nobody is in more rounds than there are epochs, and the price of an epoch is that of
     one shuffle of everybody in it.
 
-    It remembers the order of the epoch that is under way. What runs after a restart begins an epoch.
+    It remembers the order of the epoch that is under way; after a restart another one begins.
 
     Attributes:
         cohort_size: clients in a round.

@@ -19,7 +19,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
 )
 from beam_ldp.accounting.literature.closed_forms import require
 from beam_ldp.accounting.literature.two_ledgers import adaped_round_event
-from beam_ldp.accounting.shuffle.multi_message import Method, column_losses, checked_messages
+from beam_ldp.accounting.shuffle.multi_message import Method, checked_messages, column_losses
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 

@@ -57,7 +57,10 @@ def test_shuffled_epochs_cost_full_shuffles_and_nobody_is_in_more_rounds_than_ep
     assert found == pytest.approx(schedule_epsilon(TRAINING, 1e-5), rel=1e-3)
     accountant = ShuffleAccountant().compose(epochs.event(), 200)
     assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-9)
-    assert (epochs.seen.num_users, epochs.seen.rounds) == (2_000, 200) and TRAINING.most_rounds == 6_000
+    assert (epochs.seen.num_users, epochs.seen.rounds) == (
+        2_000,
+        200,
+    ) and TRAINING.most_rounds == 6_000
     assert schedule_epsilon(epochs.seen, 1e-5) == pytest.approx(6.01, abs=2e-3)
     assert epochs.reader == TRAINING.reader and 0 < found.class_lower < found
 
@@ -65,7 +68,9 @@ def test_shuffled_epochs_cost_full_shuffles_and_nobody_is_in_more_rounds_than_ep
 def test_epochs_that_are_no_whole_ones_are_counted_so_from_above_only():
     some = Schedule(2.0, 1_050, 100, 25, sampling="shuffled_epochs")
     assert (some.in_shuffles().num_users, some.in_shuffles().rounds) == (1_000, 3)
-    assert some.in_shuffles("lower") is None and replace(some, rounds=5).in_shuffles("lower") is None
+    assert (
+        some.in_shuffles("lower") is None and replace(some, rounds=5).in_shuffles("lower") is None
+    )
     whole = replace(some, num_users=1_000)
     assert whole.in_shuffles("lower").rounds == 2
     points = replace(whole, points_per_client=4)

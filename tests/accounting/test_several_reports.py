@@ -192,7 +192,9 @@ def test_a_training_of_several_messages():
         )
         assert 0.6 * found < lower < found
     whole = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(6.0), 60_000, 2_000)
-    assert ShuffleAccountant().compose(whole, 600).get_epsilon(1e-5) == pytest.approx(3.04, abs=0.01)
+    assert ShuffleAccountant().compose(whole, 600).get_epsilon(1e-5) == pytest.approx(
+        3.04, abs=0.01
+    )
     coins = SubsampledShuffledDpEvent(local, 60_000, 2_000, sampling="self")
     assert ShuffleAccountant().compose(coins, 600).get_epsilon(1e-5) < 1.01 * found
 
@@ -214,7 +216,9 @@ def test_messages_of_somebody_who_is_known_have_a_price():
         for event in (described, LocalRandomizerDpEvent(2.0, messages=20))
     ]
     one = ShuffleAccountant().compose(LocalRandomizerDpEvent(0.1), 60).get_epsilon(1e-5)
-    assert prices == [pytest.approx(one, rel=1e-9), pytest.approx(6.0, rel=1e-5)] and prices[0] < 4.0
+    assert (
+        prices == [pytest.approx(one, rel=1e-9), pytest.approx(6.0, rel=1e-5)] and prices[0] < 4.0
+    )
 
 
 def test_many_messages_of_little_each_have_a_price():

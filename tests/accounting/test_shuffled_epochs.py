@@ -150,9 +150,7 @@ def test_epochs_that_lose_people_are_never_underpriced(people, size, rounds):
         for (came, _), truth in neighbours(people, size, rounds, able=able, plans=3).items():
             if min(came) == 0:
                 continue
-            event = SubsampledShuffledDpEvent(
-                OWN, people, size, min(came), rounds=rounds, **EPOCHS
-            )
+            event = SubsampledShuffledDpEvent(OWN, people, size, min(came), rounds=rounds, **EPOCHS)
             if able >= event.least_available:
                 assert np.all(truth.sticks(LOSSES) <= priced(event) + 1e-12)
 

@@ -75,9 +75,7 @@ def test_a_round_of_fewer_than_its_epoch_supposes_is_charged_as_an_epoch():
     """What was charged before cannot be taken back; without a crowd it is the local epsilon."""
     state = record([ONE_BIT], [[50, 1], [44, 1], [0, 1]], 1, EPOCHS)
     epoch = EPOCHS.event(local_event(ONE_BIT), 1)
-    fewer = SubsampledShuffledDpEvent(
-        local_event(ONE_BIT), 200, 50, 44, sampling="shuffled_epochs"
-    )
+    fewer = SubsampledShuffledDpEvent(local_event(ONE_BIT), 200, 50, 44, sampling="shuffled_epochs")
     assert privacy_events(state) == [(epoch, 1), (fewer, 1), (local_event(ONE_BIT), 1)]
     with pytest.raises(SamplingMismatchError, match="sampling gives 45 to 50"):
         planned_event(state, 44)

@@ -361,7 +361,9 @@ def _batches(event: Any) -> list[tuple[float, int, float]]:
         return [(1.0, 1, 1.0)]
     if isinstance(event, ShuffledReports):
         return [(1.0, event.crowd, 1.0)]
-    if event.sampling == SHUFFLED_EPOCHS:  # one person of those who could come, in any of the rounds
+    if (
+        event.sampling == SHUFFLED_EPOCHS
+    ):  # one person of those who could come, in any of the rounds
         came = int(event.came * event.drawn_in_all / event.num_drawn)
         rate = came / max(came, event.least_available)
         share = event.points_sampled / event.points_per_client

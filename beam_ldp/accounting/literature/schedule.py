@@ -11,7 +11,6 @@ from beam_ldp.accounting.reports import (
     POISSON,
     SELF,
     SHUFFLED_EPOCHS,
-    WITHOUT_REPLACEMENT,
     LocalReports,
     SampledReports,
     ShuffledReports,
@@ -167,7 +166,7 @@ class Schedule:
         return local.shuffled(self.num_reports)
 
     def in_shuffles(self, kind: str = "upper") -> Schedule | None:
-        """What shuffled epochs cost at most: so many full shuffles of all in one; others as they are.
+        """What shuffled epochs cost at most: full shuffles of all in one; others as they are.
 
         Epochs of which some are left out cost less, and so do those that end early (which are
         counted whole): what is a "lower" price of the shuffles is none of theirs, so None. Several
