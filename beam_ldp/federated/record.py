@@ -9,7 +9,7 @@ the noise keep a `CentralRecord` instead; it is read in the same ways.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -79,14 +79,7 @@ class RoundConfig:
 
     def local_event(self) -> LocalRandomizerDpEvent:
         """Everything that one value's client sends about it, seen by whoever knows whose it is."""
-        randomizers = self.randomizers()
-        if len(randomizers) == 1:
-            return local_event(randomizers[0])
-        together = LocalRandomizerDpEvent(sum(r.local_epsilon for r in randomizers))
-        if not all(hasattr(r, "layout") for r in randomizers):
-            return together
-        columns = tuple(messages for r in randomizers for messages in messages_of(r))
-        return attr.evolve(together, messages=sum(n for n, _ in columns), columns=columns)
+        return joint_event(self.randomizers())
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -143,6 +136,20 @@ class RoundConfig:
         low, high = sampling.allowed
         check_clients(reports, 0 if sampling.fixed_size else low, high)
         return high - reports if sampling.fixed_size else 0
+
+
+def joint_event(randomizers: Sequence[Any]) -> LocalRandomizerDpEvent:
+    """The event of a message of each of them, about one value; of one person, hence of one sample.
+
+    Two-response messages are columns that are composed; others are one report of the sum.
+    """
+    if len(randomizers) == 1:
+        return local_event(randomizers[0])
+    together = LocalRandomizerDpEvent(sum(r.local_epsilon for r in randomizers))
+    if not all(hasattr(r, "layout") for r in randomizers):
+        return together
+    columns = tuple(messages for r in randomizers for messages in messages_of(r))
+    return attr.evolve(together, messages=sum(n for n, _ in columns), columns=columns)
 
 
 def check_clients(clients: int, low: int, high: int) -> None:

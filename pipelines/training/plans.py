@@ -17,7 +17,6 @@ import dp_accounting
 from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     PrivacyBound,
-    local_event,
     shuffled_event,
 )
 from beam_ldp.accounting.event_json import event_to_json
@@ -31,6 +30,7 @@ from beam_ldp.accounting.literature.two_ledgers import (
 )
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
+from beam_ldp.federated.record import joint_event
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.records.wording import number
@@ -153,9 +153,7 @@ class ReportPlan(TrainingPlan):
             return dp_accounting.ComposedDpEvent(
                 [shuffled_event(part, self.reports_per_round) for part in self.parts]
             )
-        if self.bit is not None:
-            return self.schedule.event(LocalRandomizerDpEvent(self.report_epsilon))
-        return self.schedule.event(local_event(self.mechanism))
+        return self.schedule.event(joint_event(self.parts))
 
     @property
     def reader(self) -> str:
@@ -192,6 +190,11 @@ class ReportPlan(TrainingPlan):
             return ""
         if self._by_message:
             return "the report and the bit about its norm are two shuffled messages"
+        if joint_event(self.parts).columns:
+            return (
+                "the report and the bit about its norm are two messages of one sample: composed "
+                "among those drawn, and then sampled"
+            )
         return (
             "the report and the bit about its norm come from one sample: the cost proved for them "
             "is that of any mechanism with the sum of their local epsilons"
@@ -202,7 +205,7 @@ class ReportPlan(TrainingPlan):
         return rounds * self.points[1] * self.report_epsilon
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
-        if self._by_message:
+        if self.bit is not None:
             return composed(self.event, rounds, self.settings.privacy.delta)
         return schedule_epsilon(replace(self.schedule, rounds=rounds), self.settings.privacy.delta)
 

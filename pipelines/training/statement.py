@@ -246,9 +246,13 @@ def _rests_on(record: TrainRecord) -> str:
             f"{record.honest_reports:,} honest reports in each round: fake ones hide nobody"
         )
     if record.adaptive_clip and record.sampling != "full":
+        local: Any = (record.round_event or {}).get("event", {}).get("local_event", {})
         lines.append(
-            "the sum of the local epsilons of a report and of the bit about its norm: nothing "
-            "better is proved for two messages from one sample"
+            "a report and the bit about its norm as messages of one sample: composed among those "
+            "drawn, and then sampled"
+            if local.get("columns")
+            else "the sum of the local epsilons of a report and of the bit about its norm: nothing "
+            "better is proved for two messages of different kinds from one sample"
         )
     odds = "without bound"
     if record.epsilon is not None and record.epsilon < 700:
