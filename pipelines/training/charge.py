@@ -161,7 +161,7 @@ def settlement(plan: TrainingPlan, charge: NoCharge, run: TrainingRun) -> dict[s
     return {
         "run_id": charge.facts["run_id"],
         "identity": run.identity.to_json(),
-        "event": plan.round_price.event_of(charged),
+        "event": plan.stored_event_of(charged),
         "local_event": sent_event(plan, run),
         "proof": f"{run.begun:,} rounds began",
         "mechanism": plan.config,

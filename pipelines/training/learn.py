@@ -168,13 +168,13 @@ class Learner(ABC):
         examples = self.clients.dataset(client).unbatch()
         return examples.repeat(settings.question.local_epochs).batch(settings.question.batch_size)
 
-    def drawn(self, sampler: Sampler) -> tuple[int, ...]:
-        """Clients of one round, checked.
+    def drawn(self, sampler: Sampler, number: int) -> tuple[int, ...]:
+        """Clients of a round, checked.
 
         Raises:
             SamplingMismatchError: if the round is not as declared.
         """
-        cohort = sampler.sample().clients
+        cohort = sampler.sample(number=number).clients
         sampler.check(cohort)
         return cohort
 
@@ -273,7 +273,7 @@ class ReportLearner(Learner):
         )
 
     def clients_for(self, number: int) -> Sequence[Any]:
-        cohort = self.drawn(self._sampler)
+        cohort = self.drawn(self._sampler, number)
         if self.plan.question.algorithm == CLDP_SGD:
             return self.clients.datasets(cohort)
         return [self.batches(client) for client in cohort]
@@ -366,7 +366,7 @@ class AdapedLearner(Learner):
         self._sampler = sampler_of(plan)
 
     def clients_for(self, number: int) -> Sequence[int]:
-        return self.drawn(self._sampler)
+        return self.drawn(self._sampler, number)
 
     def weights_to(self, state: Any, made: Any) -> None:
         for variable, weight in zip(made.trainable_weights, state.mu):

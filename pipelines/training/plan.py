@@ -24,7 +24,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.settings import TrainSettings
-from beam_ldp.pipelines.usage.train import TrainingQuestion
+from beam_ldp.pipelines.usage.train import SHUFFLED_EPOCHS, TrainingQuestion
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 Shape = tuple[int, ...]
@@ -154,7 +154,7 @@ class TrainingPlan(ABC):
     @property
     @abstractmethod
     def event(self) -> dp_accounting.DpEvent:
-        """What one round releases."""
+        """What one round (or a shuffled epoch) releases."""
 
     @property
     @abstractmethod
@@ -206,8 +206,19 @@ class TrainingPlan(ABC):
 
     @property
     def rounds_per_epoch(self) -> int:
-        """Rounds in which a client comes once, on average."""
+        """Rounds in which a client comes once, on average; in shuffled epochs, at most once."""
+        if self.question.sampling == SHUFFLED_EPOCHS:
+            return self.data.num_clients // self.clients_per_round
         return max(1, round(self.data.num_clients / self.clients_per_round))
+
+    @property
+    def rounds_per_event(self) -> int:
+        """Rounds that `event` is of, and that are charged at once."""
+        return self.rounds_per_epoch if self.question.sampling == SHUFFLED_EPOCHS else 1
+
+    def events_of(self, rounds: int) -> int:
+        """How often `event` is charged for so many rounds."""
+        return -(-rounds // self.rounds_per_event)
 
     @property
     def planned_rounds(self) -> int:
@@ -224,7 +235,11 @@ class TrainingPlan(ABC):
 
     def charged_event_of(self, rounds: int) -> dp_accounting.DpEvent:
         """What a ledger is charged for so many rounds."""
-        return event_from_json(self.round_price.event_of(rounds))
+        return event_from_json(self.stored_event_of(rounds))
+
+    def stored_event_of(self, rounds: int) -> dict[str, Any]:
+        """The same, as ledgers store it."""
+        return self.round_price.event_of(self.events_of(rounds))
 
     def charged_epsilon_of(self, rounds: int) -> float | None:
         """What `charged_event_of` costs, where that is not the event of the price."""
@@ -234,7 +249,7 @@ class TrainingPlan(ABC):
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
         """The central price of so many rounds: proved, for this mechanism."""
-        return composed(self.event, rounds, self.settings.privacy.delta)
+        return composed(self.event, self.events_of(rounds), self.settings.privacy.delta)
 
     def price_after(self, rounds: int) -> PricePoint:
         """By every accountant that applies."""
@@ -274,7 +289,7 @@ class TrainingPlan(ABC):
     def round_price(self) -> LostRoundsPrice:
         """What a ledger is told of rounds that began, should this program be lost."""
         event = event_to_json(self.charged_event)
-        return LostRoundsPrice(event, None, max(1, self.rounds))
+        return LostRoundsPrice(event, None, max(1, self.events_of(self.rounds)))
 
     @property
     def busiest(self) -> int:
@@ -329,11 +344,14 @@ def check_fits(settings: TrainSettings, data: DataFacts) -> None:
     """
     if (settings.question.clients_per_round or 1) > data.num_clients:
         raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
+    sampling = settings.question.sampling
     if (
-        settings.question.sampling == "self"
+        sampling in ("self", SHUFFLED_EPOCHS)
         and settings.question.clients_per_round == data.num_clients
     ):
-        raise UsageError("--sampling self needs fewer --clients-per-round than there are clients")
+        raise UsageError(
+            f"--sampling {sampling} needs fewer --clients-per-round than there are clients"
+        )
     if settings.question.points_per_client > data.points_per_client:
         raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
 
@@ -344,7 +362,7 @@ def rounds_within(plan: TrainingPlan, target: float) -> int:
 
     def exceeds(rounds: int) -> bool:
         return accountant.would_exceed(
-            plan.event, rounds, epsilon=target, delta=plan.settings.privacy.delta
+            plan.event, plan.events_of(rounds), epsilon=target, delta=plan.settings.privacy.delta
         )
 
     most = plan.planned_rounds

@@ -45,7 +45,7 @@ from beam_ldp.pipelines.training.plan import (
     model_of,
 )
 from beam_ldp.pipelines.training.settings import TrainSettings, target_of
-from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
+from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
@@ -63,7 +63,8 @@ SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip as
 
 _THESIS = ("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1")
 _L2 = (PrivUnit, PrivUnitGaussian, SeparatedMean, L2Mean)
-_SAMPLING = {"fixed": "without_replacement", "full": "without_replacement", "self": "self"}
+_SAMPLING = {"fixed": "without_replacement", "full": "without_replacement", "self": "self",
+             SHUFFLED_EPOCHS: "shuffled_epochs"}  # fmt: skip
 
 
 def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
@@ -201,12 +202,12 @@ class ReportPlan(TrainingPlan):
         )
 
     def local_epsilon_of(self, rounds: int) -> float:
-        """A client that is drawn in every round."""
-        return rounds * self.points[1] * self.report_epsilon
+        """A client that is drawn in every round, or takes part in every epoch."""
+        return self.events_of(rounds) * self.points[1] * self.report_epsilon
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
-        if self.bit is not None:
-            return composed(self.event, rounds, self.settings.privacy.delta)
+        if self.bit is not None or self.rounds_per_event > 1:
+            return super().epsilon_of(rounds)
         return schedule_epsilon(replace(self.schedule, rounds=rounds), self.settings.privacy.delta)
 
     def seen_epsilon_of(self, rounds: int) -> float | None:

@@ -200,7 +200,7 @@ def _cost(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "proof_status": str(bound.proof_status),
         "exactness": plan.exactness,
         "target_epsilon": plan.settings.privacy.epsilon,
-        "event": plan.round_price.event_of(run.begun),
+        "event": plan.stored_event_of(run.begun),
         "charged_epsilon": plan.charged_epsilon_of(run.begun),
         "round_event": event_to_json(plan.event),
         "local_event": sent_event(plan, run),

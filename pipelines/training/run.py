@@ -67,11 +67,12 @@ class TrainingLog:
         self._plan, self._tracker, self._console = plan, tracker, console
 
     def charge(self, number: int, num_reports: int) -> None:
-        """Before round `number`."""
+        """Before round `number`, or the epoch of that number."""
         price = self._plan.round_price
         if self._tracker is not None and number < price.most:
             event, local = self._plan.charged_event, self._plan.local_epsilon_of(1) or 0.0
-            self._tracker.charge(event, number, local_epsilon=local, num_reports=num_reports)
+            step = number * self._plan.rounds_per_event
+            self._tracker.charge(event, step, local_epsilon=local, num_reports=num_reports)
 
     @property
     def release_managers(self) -> list[Any]:
@@ -335,7 +336,7 @@ class ChargedRounds:
         *,
         num_reports: int | None = None,
     ) -> Spending:
-        """Before a round.
+        """Before a round, or a shuffled epoch.
 
         Raises:
             SamplingMismatchError: if the round is not what was priced and reserved.
@@ -346,14 +347,14 @@ class ChargedRounds:
                 "the next round is not the one whose cost was reserved: nothing more is run"
             )
         spent = self._learner.budget.charge(event, step, num_reports=num_reports)
-        self._ran.begun += 1
+        self._ran.begun = min(plan.rounds, self._ran.begun + plan.rounds_per_event)
         self._ran.most_messages = self._learner.most_messages
         self._charge.begin_round()
         came = plan.clients_per_round
         if plan.counts_are_public and num_reports is not None:
             came = num_reports
         each = plan.reports_per_round // plan.clients_per_round
-        self._log.charge(self._ran.begun - 1, came * each)
+        self._log.charge(plan.events_of(self._ran.begun) - 1, came * each)
         return spent
 
     @property
@@ -406,7 +407,8 @@ def check_events(plan: TrainingPlan, state: Any, begun: int) -> None:
         SamplingMismatchError: nothing of it is released.
     """
     events = privacy_events(state) or []
-    if sum(times for _, times in events) != begun or any(e != plan.event for e, _ in events):
+    charged = plan.events_of(begun)
+    if sum(times for _, times in events) != charged or any(e != plan.event for e, _ in events):
         raise SamplingMismatchError(
             "the record in the state of the training is not the one whose cost was reserved: "
             "nothing is released"

@@ -20,6 +20,7 @@ from beam_ldp.pipelines.usage.train import (
     LOCAL_CENTRAL,
     POINT,
     SAMPLINGS,
+    SHUFFLED_EPOCHS,
     USAGE,
     Personal,
     ServerNoise,
@@ -200,8 +201,8 @@ def _check_sampling(question: TrainingQuestion, given: Arguments) -> None:
     shards = question.shards_per_client
     if shards is not None and question.points_per_client % shards:
         raise UsageError("--points-per-client must be a multiple of --shards-per-client")
-    if question.sampling == "self" and question.points_sampled != 1:
-        raise UsageError("--points-sampled must be 1 with --sampling self")
+    if question.sampling in ("self", SHUFFLED_EPOCHS) and question.points_sampled != 1:
+        raise UsageError(f"--points-sampled must be 1 with --sampling {question.sampling}")
     if question.points_sampled > question.points_per_client:
         raise UsageError("--points-sampled must be at most --points-per-client")
 

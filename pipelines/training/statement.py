@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
 from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
 from beam_ldp.pipelines.records.wording import number, rounded_down
-from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
+from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.training.record import TrainRecord
@@ -52,7 +52,11 @@ def _in_short(record: TrainRecord) -> str:
     if record.epsilon_seen is not None:
         rows.append(
             f"| the same, and who took part | epsilon = {number(record.epsilon_seen)} {at} | "
-            "whoever was drawn most often (but for a chance of one in a million) |"
+            + (
+                "whoever was in every epoch |"
+                if record.sampling == SHUFFLED_EPOCHS
+                else "whoever was drawn most often (but for a chance of one in a million) |"
+            )
         )
     below = ""
     if record.epsilon_lower is not None:
@@ -75,6 +79,8 @@ def _local_rows(record: TrainRecord) -> list[str]:
         who = "the server" if record.preset == "safe" else "pure epsilons, against everybody"
         return [f"| {who} | no local epsilon | what a client sends |"]
     often, of = "came in every round", f"{record.rounds:,} rounds"
+    if record.sampling == SHUFFLED_EPOCHS:
+        often = "was in every epoch"
     if record.most_messages is not None:
         often, of = "sent most", f"{record.most_messages:,} messages"
     return [
@@ -190,6 +196,8 @@ def _how(record: TrainRecord) -> str:
         "full": "everybody in every round",
         "self": "each by a coin of its own in each round (Poisson sampling of clients), "
         f"{record.clients_per_round:,} on average",
+        SHUFFLED_EPOCHS: f"everybody once in each epoch, {record.clients_per_round:,} in a round, "
+        "in random order",
     }[record.sampling]
     points = (
         f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"

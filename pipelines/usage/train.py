@@ -15,7 +15,8 @@ ADAPTIVE = "adaptive"  # the clipping norm that follows a quantile
 BASELINES = ("non-private", "central-dp", "local-only")
 BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
 MODELS = ("logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot")
-SAMPLINGS = ("fixed", "full", "self")
+SHUFFLED_EPOCHS = "shuffled-epochs"
+SAMPLINGS = ("fixed", "full", "self", SHUFFLED_EPOCHS)
 POINT = "example"  # the privacy unit where a client has several and one is protected
 
 
@@ -96,7 +97,8 @@ class Learning:
     sampling: str = setting(
         "",
         "how clients are drawn. fixed: a random set of that size; full: everybody; self: each "
-        "client decides with a coin of its own (default fixed; local-central: self)",
+        "client decides with a coin of its own; shuffled-epochs: everybody once in every epoch, "
+        "in random order (default fixed; local-central: self)",
         flag="sampling", choices=SAMPLINGS,
     )  # fmt: skip
     points_sampled: int = setting(

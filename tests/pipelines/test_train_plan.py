@@ -57,6 +57,7 @@ def plan_of(text, more=""):
         ("--points-sampled 2", "--points-sampled must be at most --points-per-client"),
         ("--sampling full", "takes no --clients-per-round"),
         ("--sampling self --points-per-client 2 --points-sampled 2", "must be 1 with"),
+        ("--sampling shuffled-epochs --points-per-client 2 --points-sampled 2", "must be 1 with"),
         ("--algorithm fedavg --points-per-client 4 --points-sampled 2", "is for cldp-sgd"),
         ("--label y", "--label is for files, not for the bundled data mnist5k"),
         ("--shape 28", "--shape is for files"),
@@ -183,6 +184,7 @@ def test_price_is_the_accountants_of_the_declared_run():
     "more, sizes",
     [
         ("--sampling self", (4000, 200, 1, 1, "self")),
+        ("--sampling shuffled-epochs", (4000, 200, 1, 1, "shuffled_epochs")),
         ("--points-per-client 4 --points-sampled 2", (1000, 200, 4, 2, "without_replacement")),
         ("--algorithm fedavg --points-per-client 4", (1000, 200, 1, 1, "without_replacement")),
     ],
@@ -214,6 +216,23 @@ def test_the_target_ends_the_plan_on_the_exact_round():
 
 
 @pytest.mark.exact
+@pytest.mark.parametrize("more", ["", "--clip adaptive", "--mechanism L2Mean --local-epsilon 4"])
+def test_an_epoch_is_priced_and_cut_as_a_whole(more):
+    """Of 4,000 clients 300 are in a round: 13 rounds are an epoch, and 100 clients left out."""
+    flags = f"--clients-per-round 300 --sampling shuffled-epochs {more}"
+    plan = plan_of(DRY, flags)
+    assert (plan.rounds_per_epoch, plan.rounds) == (13, 390) and plan.event.whole_epoch == 13
+    expected = ShuffleAccountant().compose(plan.event, 30).get_epsilon(1e-5)
+    assert float(plan.epsilon_of(390)) == float(plan.epsilon_of(378)) == float(expected)
+    assert plan.local_epsilon_of(390) == pytest.approx(30 * plan.report_epsilon)
+    cut = plan_of(DRY, f"{flags} --epsilon {(plan.epsilon_of(26) + plan.epsilon_of(27)) / 2}")
+    assert cut.rounds == 26
+    if not more:
+        whole = ShuffleAccountant().compose(local_event(plan.mechanism).shuffled(300), 30)
+        assert plan.seen_epsilon_of(390) == pytest.approx(float(whole.get_epsilon(1e-5)))
+
+
+@pytest.mark.exact
 def test_a_target_below_one_round_trains_nothing():
     with pytest.raises(NothingReleasedError, match="does not allow one round, which costs"):
         plan_of(DRY, "--epsilon 1e-6")
@@ -223,6 +242,8 @@ def test_a_target_below_one_round_trains_nothing():
 def test_plans_that_do_not_fit_the_data():
     with pytest.raises(UsageError, match="--clients-per-round must be at most 4,000"):
         plan_of(DRY, "--clients-per-round 4001")
+    with pytest.raises(UsageError, match="shuffled-epochs needs fewer --clients-per-round"):
+        plan_of(DRY, "--clients-per-round 4000 --sampling shuffled-epochs")
     with pytest.raises(UsageError, match="--mechanism must be auto or one of LInfMean"):
         plan_of(DRY, "--norm linf --mechanism PrivUnit")
     facts = DataFacts(100, 3, (5,), 2, 0)
@@ -399,6 +420,18 @@ def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
 
 
 @pytest.mark.exact
+def test_an_epoch_that_began_is_settled_whole(ledger):
+    plan = charged_plan(ledger, "--run-id first --sampling shuffled-epochs --epochs 3")
+    with pytest.raises(KeyboardInterrupt), train.charged(plan, Console(quiet=True)) as (_, run):
+        assert BudgetLedger(ledger.url).status("d").local_committed == 6.0
+        run.begun = 40  # of 60 rounds, 20 in an epoch
+        raise KeyboardInterrupt
+    assert BudgetLedger(ledger.url).status("d").local_committed == 4.0
+    two = event_to_json(dp_accounting.SelfComposedDpEvent(plan.event, 2))
+    assert plan.stored_event_of(40) == two == plan.round_price.event_of(2)
+
+
+@pytest.mark.exact
 def test_nothing_is_spent_where_no_round_began(ledger):
     plan = charged_plan(ledger)
     with pytest.raises(RuntimeError), train.charged(plan, Console(quiet=True)):
@@ -427,7 +460,14 @@ def test_a_budget_of_users_is_no_budget_of_examples(ledger):
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("more", ["", "--sampling self", "--points-per-client 4 --epsilon 1"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "", "--sampling self", "--points-per-client 4 --epsilon 1",
+        "--sampling shuffled-epochs",
+        "--sampling shuffled-epochs --clip adaptive --norm linf",
+    ],
+)  # fmt: skip
 def test_record_and_statement(more):
     plan = plan_of(USUAL, f"--output x --epochs 2 {more}")
     measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5, personal=math.nan)
@@ -441,7 +481,8 @@ def test_record_and_statement(more):
     told = record.to_json()
     json.dumps(told, allow_nan=False)
     assert told["epsilon"] == float(plan.epsilon_of(plan.rounds))
-    assert told["local_epsilon"] == plan.rounds * 2.0 and told["report_epsilon"] == 2.0
+    assert told["local_epsilon"] == plan.events_of(plan.rounds) * 2.0
+    assert told["report_epsilon"] == 2.0
     assert told["bits_per_client"] == 99 and told["test_accuracy"] == 0.5
     text = training_statement(record)
     assert "That a client took part is not protected" in text
@@ -449,3 +490,5 @@ def test_record_and_statement(more):
     unit = "one of the 4 data points" if "4" in more else "all data of a client"
     assert unit in text
     assert ("By the theorem of the thesis" in text) == ("self" not in more)
+    assert ("whoever was in every epoch" in text) == ("epochs" in more)
+    assert ("composed among those drawn, and then sampled" in text) == ("adaptive" in more)

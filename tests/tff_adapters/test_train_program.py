@@ -180,10 +180,18 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
     assert not (tmp_path / "out2").exists()
 
 
-def test_federated_averaging_runs(tmp_path, capfd):
+def test_federated_averaging_runs_in_shuffled_epochs(tmp_path, capfd):
+    """Of 74 clients 30 are in a round: two epochs of two rounds, each charged once."""
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    ledger.set_budget("d", epsilon=90.0, delta=1e-5, local_epsilon=1000.0)
     flags = f"{QUICK} --algorithm fedavg --points-per-client 20 --clients-per-round 30 --no-mlflow"
+    flags += f" --epochs 2 --sampling shuffled-epochs --dataset d --ledger {ledger.url}"
     assert train.main([*flags.split(), "--output", str(tmp_path / "out")]) == programs.DONE
     assert "one user" in capfd.readouterr().out
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["rounds"], record["local_epsilon"]) == (4, 8.0)
+    assert record["event"]["event"]["count"] == 2
+    assert BudgetLedger(ledger.url).status("d").local_spent == 8.0
 
 
 NOTHING_LEAVES = tff.federated_computation(lambda: tff.federated_value(0, tff.SERVER))
