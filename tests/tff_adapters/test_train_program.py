@@ -181,7 +181,7 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
 
 
 def test_federated_averaging_runs_in_shuffled_epochs(tmp_path, capfd):
-    """Of 74 clients 30 are in a round: two epochs of two rounds, each charged once."""
+    """Of 71 clients 30 are in a round: two epochs of two rounds, each charged once."""
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     ledger.set_budget("d", epsilon=90.0, delta=1e-5, local_epsilon=1000.0)
     flags = f"{QUICK} --algorithm fedavg --points-per-client 20 --clients-per-round 30 --no-mlflow"
