@@ -399,9 +399,12 @@ def _num_rounds(record: Record) -> int:
 
 def unfinished_epoch(state: Any) -> tuple[int, int]:
     """Rounds that ran of an epoch that is under way, and rounds of an epoch."""
-    config = [_config(r) for r in privacy_records(state) if isinstance(r, RoundsRecord)]
-    each = max((one.rounds_per_epoch for one in config), default=1)
-    return rounds_run(state) % each, each
+    for record in privacy_records(state):
+        if isinstance(record, RoundsRecord):
+            each = _config(record).rounds_per_epoch
+            if _num_rounds(record) % each:
+                return _num_rounds(record) % each, each
+    return 0, 1
 
 
 def rounds_charged(state: Any) -> int:

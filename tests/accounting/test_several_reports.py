@@ -20,6 +20,7 @@ from beam_ldp.accounting.composition.loss_curves import (
     _curve,
     _one_report,
     _points_curve,
+    _sizes,
     loss_grid,
     renyi_divergences,
 )
@@ -136,6 +137,19 @@ def test_columns_of_people_who_join_by_coins_are_never_underpriced(people, join)
     assert _curve(points).heights(LOSSES) == pytest.approx(_curve(event).heights(LOSSES))
 
 
+def test_sizes_of_samples_by_coins_are_in_blocks_that_cost_no_less():
+    """Each at its largest rate and smallest crowd, and as likely as what it stands for."""
+    sizes = _sizes(SubsampledShuffledDpEvent(TWO, 60_000, 2_000, sampling="self"))
+    law, last = stats.binom(60_000, 1 / 30), 0
+    for chance, rate, fewest, at_least in sizes:
+        most = round(rate * 60_000)
+        assert last < fewest <= most and at_least <= fewest
+        alike = law.pmf(np.arange(fewest, most + 1)).sum()
+        assert chance == pytest.approx(alike, rel=1e-7, abs=1e-60)
+        last = most
+    assert last == 60_000 and sum(chance for chance, *_ in sizes) == pytest.approx(1, abs=1e-12)
+
+
 @pytest.mark.parametrize(("people", "size"), [(3, 1), (4, 2)])
 def test_columns_of_an_epoch_are_never_underpriced(people, size):
     event = SubsampledShuffledDpEvent(TWO, people, size, sampling="shuffled_epochs")
@@ -143,6 +157,9 @@ def test_columns_of_an_epoch_are_never_underpriced(people, size):
     not_underpriced(truth, event)
     composed = _curve(event)._replace(other=None).heights(LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
+    # Fakes may all be in one round: no crowd of a round is counted on, but that of the epoch.
+    faked = SubsampledShuffledDpEvent(TWO, people, size, num_fakes=1, sampling="shuffled_epochs")
+    assert _curve(faked) == _one_report(faked)
 
 
 def test_columns_of_an_epoch_cost_more_than_a_shuffle_of_each():
@@ -227,6 +244,13 @@ def test_many_messages_of_little_each_have_a_price():
     event = SubsampledShuffledDpEvent(local, 60_000, 2_000)
     found = ShuffleAccountant().compose(event, 10).get_epsilon(1e-6)
     assert 0.01 < found < 0.1
+    large = LocalRandomizerDpEvent(50.0, messages=2, columns=((1, 45.0), (1, 5.0)))
+    whole = LocalRandomizerDpEvent(50.0)
+    prices = [
+        ShuffleAccountant().compose(SubsampledShuffledDpEvent(each, 600, 20)).get_epsilon(1e-6)
+        for each in (large, whole)
+    ]
+    assert prices[0] == prices[1] < 50.0
 
 
 # Points -------------------------------------------------------------------------------------

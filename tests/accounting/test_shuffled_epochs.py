@@ -221,6 +221,12 @@ def test_what_an_epoch_supposes_of_those_who_did_not_come():
     early = SubsampledShuffledDpEvent(ANY, 60_000, 2_000, 1_800, rounds=3, **EPOCHS)
     assert (early.num_hiding, early.rate) == (event.num_hiding, event.rate)
     assert SubsampledShuffledDpEvent(ANY, 60_000, 2_000, **EPOCHS).condition == ""
+    faked = SubsampledShuffledDpEvent(ANY, 60_000, 2_000, 1_800, num_fakes=100, **EPOCHS)
+    assert (faked.num_hiding, faked.rate, faked.failure_probability) == (53_900, 1.0, 0.0)
+    with pytest.raises(ValueError, match="somebody among those received"):
+        SubsampledShuffledDpEvent(ANY, 60_000, 2_000, 2, num_fakes=60, **EPOCHS)
+    odd = SubsampledShuffledDpEvent(ANY, 5_999, 2_000, 1_000, **EPOCHS)
+    assert odd.whole_epoch == 2 and odd.came_in_all == 2_000 <= odd.least_available
     for one in (event, early):
         assert event_from_json(json.loads(json.dumps(event_to_json(one)))) == one
 

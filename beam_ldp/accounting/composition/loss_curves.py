@@ -80,6 +80,7 @@ OwnEvent = ShuffledReports | SampledReports
 
 STEPS_PER_DEVIATION = 20
 HOPELESS = 100.0  # a local epsilon that no crowd hides
+_MOST_OF_A_MESSAGE = 40.0
 _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
@@ -111,11 +112,19 @@ def alone(event: LocalReports) -> list[tuple[int, ShuffledReports]]:
 
 def hopeless(event: OwnEvent) -> bool:
     """Whether no crowd hides a report, or it tells more than is computed."""
-    columns = event.local_event.columns
-    if columns and isinstance(event, SampledReports):
-        largest = max(budget for _, budget in columns)
-        return largest > HOPELESS or event.local_epsilon > _MOST_TOGETHER
-    return event.local_epsilon > HOPELESS
+    return event.local_epsilon > (_MOST_TOGETHER if _in_columns(event) else HOPELESS)
+
+
+def _in_columns(event: OwnEvent) -> bool:
+    """Whether the messages of a sample are composed, each among those of its column.
+
+    Of an epoch, the fakes may all be in one round: no crowd of a round is counted on.
+    """
+    if not isinstance(event, SampledReports) or not event.local_event.columns:
+        return False
+    if event.sampling == SHUFFLED_EPOCHS and event.num_fakes:
+        return False
+    return max(budget for _, budget in event.local_event.columns) <= _MOST_OF_A_MESSAGE
 
 
 def loss_deviation(event: OwnEvent) -> float:
@@ -256,8 +265,7 @@ class _Curve(NamedTuple):
 def _curve(event: OwnEvent) -> _Curve | _Sampled:
     """What the hockey sticks of a release are computed by."""
     if isinstance(event, SampledReports):
-        of_an_epoch = event.sampling == SHUFFLED_EPOCHS
-        if event.local_event.columns and not (of_an_epoch and event.num_fakes):
+        if _in_columns(event):
             return _columns_curve(event)
         if event.points_sampled > 1:
             return _points_curve(event)
