@@ -12,11 +12,13 @@ least price that is known otherwise, computed here by other programs than ours.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,
     coin_pairs,
+    crowd_law,
     response_rows,
     two_level_pairs,
 )
@@ -280,6 +283,60 @@ def several_points(rng: np.random.Generator) -> Case:
     return Case(event, 1, delta, [truth], math.log1p(share * math.expm1(epsilon)))
 
 
+def dealt(
+    law: Callable[[tuple[int, ...]], np.ndarray], people: int, size: int, rounds: int, values: int
+) -> Pairs:
+    """Everybody in random order, `size` in a round: every data set, and exchange of one value."""
+
+    def seen(held: tuple[int, ...]) -> np.ndarray:
+        found = []
+        for order in itertools.permutations(held):
+            parts = [order[start * size : (start + 1) * size] for start in range(rounds)]
+            found.append(reduce(np.multiply.outer, (law(tuple(sorted(p))) for p in parts)).ravel())
+        return np.mean(found, axis=0)
+
+    pairs = []
+    for others in itertools.combinations_with_replacement(range(values), people - 1):
+        laws = [seen((value, *others)) for value in range(values)]
+        pairs += itertools.permutations(laws, 2)
+    return Pairs(*(np.array(side) for side in zip(*pairs, strict=True)))
+
+
+def an_epoch(rng: np.random.Generator) -> Case:
+    """Everybody in one round at most, in a whole epoch or the first rounds of one."""
+    epsilon, delta, _ = some(rng)
+    local, rows = response(2, epsilon)
+    people, size, rounds = [(3, 1, 3), (4, 2, 2), (4, 2, 1), (4, 1, 2), (5, 2, 2)][rng.integers(5)]
+    event = SubsampledShuffledDpEvent(
+        local, people, size, sampling="shuffled_epochs", rounds=rounds
+    )
+    truth = dealt(lambda held: crowd_law(rows[list(held)]), people, size, rounds, 2)
+    came = size * rounds
+    known = sampled_epsilon(epsilon, came, delta, came / people, 1)
+    return Case(event, 1, delta, [truth], known)
+
+
+def columns_of_a_sample(rng: np.random.Generator) -> Case:
+    """Two two-response messages of everybody who was drawn, about two bits of the value."""
+    epsilon, delta, _ = some(rng)
+    budgets, people = (epsilon, 0.7 * epsilon), int(rng.integers(2, 5))
+    drawn = int(rng.integers(1, people + 1))
+    local = LocalRandomizerDpEvent(sum(budgets), messages=2, columns=tuple((1, b) for b in budgets))
+    tables = [response_rows(2, budget) for budget in budgets]
+
+    def law(held: tuple[int, ...]) -> np.ndarray:
+        bits = [[value % 2 for value in held], [value // 2 for value in held]]
+        columns = (crowd_law(rows[each]) for rows, each in zip(tables, bits, strict=True))
+        return np.multiply.outer(*columns).ravel()
+
+    truth = dealt(law, people, drawn, 1, 4)
+    rate, pairs = drawn / people, [clones(budget, drawn) for budget in budgets]
+    within = epsilon_of(pairs[0].times(pairs[1]), min(0.999999, delta / rate))
+    known = math.log1p(rate * math.expm1(min(within, sum(budgets))))
+    event = SubsampledShuffledDpEvent(local, people, drawn)
+    return Case(event, 1, delta, [truth], known)
+
+
 KINDS: dict[str, Callable[[np.random.Generator], Case]] = {
     "local reports, composed": local_reports,
     "one shuffle, any randomizer": any_shuffle,
@@ -292,6 +349,8 @@ KINDS: dict[str, Callable[[np.random.Generator], Case]] = {
     "who throws a coin": coins("self"),
     "points that throw coins": coins("poisson"),
     "some of several points": several_points,
+    "an epoch of rounds, own table": an_epoch,
+    "two messages of one sample": columns_of_a_sample,
 }
 
 
