@@ -23,7 +23,9 @@ from beam_ldp.accounting.composition.loss_curves import _curve, renyi_divergence
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from tests.accounting.brute_force import Pairs, crowd_law, response_rows
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from tests.accounting.brute_force import Pairs, crowd_law, extreme_rows, response_rows
+from tests.randomizers.test_possible import MECHANISMS
 
 pytestmark = pytest.mark.exact
 
@@ -141,6 +143,61 @@ def test_an_epoch_costs_one_shuffle_whatever_later_rounds_ask(people, size, roun
         assert renyi_divergences(event, np.array(ORDERS)) == pytest.approx(
             renyi_divergences(whole, np.array(ORDERS)), rel=1e-12
         )
+
+
+def test_no_randomizer_costs_more_in_an_epoch_than_the_clone_pair_says():
+    """Everybody by laws of their own, at the edge of the budget; the second round's follow from
+    what was seen in the first."""
+    rng, closest = np.random.default_rng(4), 0.0
+    for _ in range(25):
+        budget = float(rng.choice([0.5, 1.0, 2.0]))
+        tables = [extreme_rows(budget, 5, rng.normal(size=31)) for _ in range(4)]
+        laws = []
+        for victim in (0, 1):
+            found = []
+            for first in itertools.combinations(range(4), 2):
+                # Row 0 or 1 is the victim's; the others are persons 1 to 3.
+                rows = [[victim if p == 0 else p + 1 for p in part] for part in (
+                    first, [p for p in range(4) if p not in first])]  # fmt: skip
+                seen = crowd_law(tables[0][rows[0]])
+                after = [crowd_law(table[rows[1]]) for table in tables[1:]]
+                found.append(np.concatenate([mass * after[i % 3] for i, mass in enumerate(seen)]))
+            laws.append(np.mean(found, axis=0))
+        truth = Pairs(np.array(laws), np.array(laws[::-1]))
+        event = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(budget), 4, 2, **EPOCHS)
+        losses = budget * np.array([0.0, 0.2, 0.5, 0.8])
+        costs, price = truth.sticks(losses), _curve(event).heights(losses)
+        assert np.all(costs <= price + 1e-12)
+        closest = max(closest, float(np.max(costs / np.maximum(price, 1e-12))))
+    assert closest > 0.6
+
+
+OF_ONE_REPORT = (
+    "k-ary", "unary", "hadamard", "binary", "limited", "limited timeshare", "recursive",
+    "subset bits", "pairwise", "geometry", "rappor", "rappor bloom", "scalar",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_ONE_REPORT)
+def test_a_mechanisms_own_pair_dominates_each_report_alone(name):
+    """In convex order, at every threshold: so rounds may ask about different values each."""
+    mechanism = MECHANISMS[name]
+    channel = np.asarray(mechanism.channel())
+    channel = channel / channel.sum(axis=0)
+    own = mechanism.dominating_pair()
+
+    def above(pair, odds, thresholds):
+        values = np.append([first - odds * second for first, second in pair.ratios], 0.0)
+        mass = np.append(np.array(pair.probabilities) * pair.blanket_mass, 1 - pair.blanket_mass)
+        return np.maximum(values / pair.blanket_mass - thresholds[:, None], 0.0) @ mass
+
+    pairs = list(itertools.permutations(range(channel.shape[1]), 2))
+    for first, second in pairs[:: max(1, len(pairs) // 8)]:
+        one = ShufflePair.from_channel(channel, first, second, "")
+        for odds in (0.3, 0.9, 1.0, 1.4, 4.0):
+            values = [(a - odds * b) / p.blanket_mass for p in (one, own) for a, b in p.ratios]
+            thresholds = np.array([0.0, *values])
+            assert np.all(above(one, odds, thresholds) <= above(own, odds, thresholds) + 1e-9)
 
 
 @pytest.mark.parametrize(("people", "size", "rounds"), [(4, 2, 2), (5, 2, 2), (4, 2, 1)])
