@@ -20,6 +20,7 @@ from beam_ldp.accounting import (
     local_event,
     shuffled_event,
 )
+from beam_ldp.accounting.shuffle.multi_message import messages_of
 from beam_ldp.federated.record import last_event, rounds_charged, rounds_run
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from tests.federated.records import record
@@ -78,7 +79,8 @@ def test_a_learning_process_is_read_at_any_round():
 def test_events_by_what_was_sent():
     sampling = DeclaredSampling(1000, 50, 4)
     bit = AdaptiveClip(0.5).mechanism
-    one, both = local_event(ONE_BIT), LocalRandomizerDpEvent(2.5)
+    columns = tuple(messages for m in (ONE_BIT, bit) for messages in messages_of(m))
+    one, both = local_event(ONE_BIT), LocalRandomizerDpEvent(2.5, messages=2, columns=columns)
     cases = [
         (record([ONE_BIT], [[50, 3]]), ShuffledDpEvent(one, 50)),
         (record([ONE_BIT], [[50, 3]], values=4), ShuffledDpEvent(one, 200)),
@@ -119,7 +121,7 @@ def test_events_by_what_was_sent():
 def test_refusals():
     with pytest.raises(ValueError, match="num_drawn must be at most num_users"):
         DeclaredSampling(10, 11)
-    with pytest.raises(ValueError, match='sampling must be "without_replacement" or "self"'):
+    with pytest.raises(ValueError, match='"self" or "shuffled_epochs", got .poisson'):
         DeclaredSampling(10, 5, sampling="poisson")
     with pytest.raises(ValueError, match="points_sampled must be at most points_per_client"):
         LocallyPrivateMeanFactory(ONE_BIT, values_per_client=2, sampling=DeclaredSampling(10, 5))

@@ -409,8 +409,9 @@ def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
 
 
 @pytest.mark.exact
-def test_the_plan_has_the_bit_that_clients_send():
-    plan = plan_of(f"{QUICK} --dry-run --clip adaptive")
+@pytest.mark.parametrize("more", ["", "--norm linf --sampling shuffled-epochs"])
+def test_the_plan_has_the_bit_that_clients_send(more):
+    plan = plan_of(f"{QUICK} --dry-run --clip adaptive {more}")
     assert AdaptiveClip(plan.bit.local_epsilon).mechanism == plan.bit
     learner = ReportLearner(plan, load("digits"))
     train_run.check_events(plan, learner.process.initialize(), 0)
