@@ -390,7 +390,8 @@ def _sampled_fakes(instance: Any, attribute: Any, value: Any) -> None:
         return
     if value >= instance.num_users:
         raise ValueError(f"num_fakes must be below num_users ({instance.num_users}), got {value}")
-    if instance.fixed_size and instance.num_hiding < 1:
+    fits = instance.num_drawn <= instance.num_users  # else `_sampling` refuses it
+    if instance.fixed_size and fits and instance.num_hiding < 1:
         raise ValueError(
             f"num_fakes must leave somebody among those received ({instance.came_in_all}), got "
             f"{value}: price the local epsilon"
@@ -442,8 +443,9 @@ class SampledReports:
     1e-12, which delta covers): the price is the rate of the one and the crowd of the other.
 
     Several messages of one person come from one sample. Where they are two-response messages
-    (`LocalReports.columns`), columns are composed as shuffles among those drawn, and then sampled.
-    Others, and those of epochs, count as one report of the sum of their local epsilons.
+    (`LocalReports.columns`), columns are composed as shuffles among those drawn, and then sampled;
+    in an epoch, as if it were seen who is in a round. Others count as one report of the sum of
+    their local epsilons, and so do these where that is less.
 
     Attributes:
         local_event: How each report was randomized; not one whose crowd splits.
@@ -476,7 +478,9 @@ class SampledReports:
     @property
     def whole_epoch(self) -> int:
         """Rounds of an epoch, all of them; 1 for other samplings."""
-        return self.num_users // int(self.num_drawn) if self.sampling == SHUFFLED_EPOCHS else 1
+        if self.sampling != SHUFFLED_EPOCHS:
+            return 1
+        return max(1, self.num_users // max(1, int(self.num_drawn)))
 
     @property
     def drawn_in_all(self) -> float:

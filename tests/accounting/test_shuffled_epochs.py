@@ -297,10 +297,12 @@ def test_what_an_epoch_supposes_of_those_who_did_not_come():
         ({**EPOCHS, "rounds": True}, "rounds must be None or in"),
         ({**EPOCHS, "points_per_client": 4, "points_sampled": 2}, "points_sampled must be 1"),
         ({**EPOCHS, "num_received": 101}, "num_received must be None or in"),
+        ({**EPOCHS, "num_drawn": 0.5, "num_fakes": 1}, "num_drawn must be an integer"),
+        ({**EPOCHS, "num_drawn": 1_001, "num_fakes": 1}, "num_drawn must be at most num_users"),
         ({"sampling": "random_allocation"}, "no price is proved where one value is replaced"),
         ({"sampling": "bernoulli"}, 'one of "without_replacement", "self", "poisson", "shuffled_e'),
     ],
 )
 def test_what_has_no_price_in_an_epoch_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        SubsampledShuffledDpEvent(ANY, 1_000, 100, **fields)
+        SubsampledShuffledDpEvent(ANY, 1_000, **({"num_drawn": 100} | fields))

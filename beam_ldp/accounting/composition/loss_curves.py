@@ -80,7 +80,7 @@ OwnEvent = ShuffledReports | SampledReports
 
 STEPS_PER_DEVIATION = 20
 HOPELESS = 100.0  # a local epsilon that no crowd hides
-_MOST_OF_A_MESSAGE = 40.0
+_MOST_OF_A_MESSAGE = 40.0  # whose column is composed
 _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
