@@ -411,16 +411,16 @@ def _columns_curve(event: SampledReports) -> _Sampled:
     """
     columns, points = event.local_event.columns, event.points_sampled
     share = 1.0 if event.sampling == POISSON else points / event.points_per_client
-    samples, spread = [], sum(n * _spread(message_pair(budget)) for n, budget in columns)
+    samples, sizes = [], _sizes(event)
     more = tuple((points * count, budget) for count, budget in columns)
-    for chance, drawn, clients, at_least in _sizes(event):
+    for chance, drawn, clients, at_least in sizes:
         one = _composed_columns(columns, clients * points, at_least * points)
         several = one if points == 1 else _composed_columns(more, clients, at_least)
         rate = drawn * share
         samples.append(_Sample(chance, rate, _absent(drawn, rate), one.heights, several.heights))
-    likely = max(samples, key=lambda sample: sample.chance)
-    crowd = max(clients for *_, clients, _ in _sizes(event)) * points
-    deviation = likely.rate * math.sqrt(spread / crowd)
+    _, drawn, clients, _ = max(sizes)  # the likeliest
+    spread = sum(count * _spread(message_pair(budget)) for count, budget in columns)
+    deviation = drawn * share * math.sqrt(spread / (clients * points))
     other = None if event.local_epsilon > HOPELESS else _one_report(event)
     if other is not None:
         deviation = min(deviation, other.deviation)
