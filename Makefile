@@ -152,9 +152,9 @@ sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in
 test: $(VENV)/.ready  ## everything but the adapters to TensorFlow Federated, on the local runner: minutes
 	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow and not yaml"
 
-test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; every example of a property
+test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; all examples of slow properties
 	BEAM_LDP_EXAMPLES=all \
-		$(PYTEST) --dist loadgroup -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow and not yaml"
+		$(PYTEST) --dist loadgroup -m "(slow or examples) and not engines and not bench and not tff and not dataflow and not yaml"
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow and not yaml"
