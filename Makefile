@@ -27,7 +27,7 @@ PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
 # uv by itself leaves that to the first run, and where nothing may be written, to every run.
-export UV_COMPILE_BYTECODE := 1
+export UV_COMPILE_BYTECODE ?= 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters spec tests benchmarks
 
