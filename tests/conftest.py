@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests import beam_memory
-from tests.engines.fixtures import engine, engine_options  # noqa: F401
+from tests.engines.fixtures import engine, engine_named, engine_options  # noqa: F401
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -14,32 +15,29 @@ from tests.engines.servers import EMBEDDED, Engine, running
 LOCAL_OPTIONS = ["--runner=FnApiRunner"]
 
 
-@pytest.fixture(scope="module")
-def engine_options() -> Iterator[Callable[[str], list[str]]]:
-    """`engine_options(name)`: Beam flags for `local` or an engine of `tests.engines.servers`.
+@pytest.fixture(scope="session")
+def engine_named() -> Iterator[Callable[[str], Engine]]:
+    """`engine_named(name)`: one of `tests.engines.servers.EMBEDDED`, the same for all modules.
 
-    A server is started at the first call and ended with the test module.
+    A server is started at the first call, which takes ten seconds or more, and ended with the
+    session; its job server holds one job at a time, so every job needs a time limit.
     """
     with ExitStack() as stack:
-        started: dict[str, Engine] = {}
+        yield functools.cache(lambda name: stack.enter_context(running(name)))
 
-        def options(name: str) -> list[str]:
-            if name == "local":
-                return list(LOCAL_OPTIONS)
-            if name not in started:
-                started[name] = stack.enter_context(running(name))
-            return started[name].options
 
-        yield options
+@pytest.fixture(scope="session")
+def engine_options(engine_named: Callable[[str], Engine]) -> Callable[[str], list[str]]:
+    """`engine_options(name)`: Beam flags for `local` or an engine of `engine_named`."""
+    return lambda name: list(LOCAL_OPTIONS if name == "local" else engine_named(name).options)
 
 
 @pytest.fixture(
     scope="module", params=[pytest.param(name, marks=pytest.mark.engines) for name in EMBEDDED]
 )
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, engine_named: Callable[[str], Engine]) -> Engine:
     """A test that takes `engine` runs once on each engine whose workers are in this process."""
-    with running(request.param) as server:
-        yield server
+    return engine_named(request.param)
 
 
 def run_within(pipeline: beam.Pipeline, seconds: float) -> None:

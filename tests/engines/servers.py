@@ -126,8 +126,8 @@ def launch(name: str, folder: Path) -> Engine:
 def running(name: str) -> Iterator[Engine]:
     """An engine for as long as the block lasts, then it is ended with everything it started.
 
-    A Spark job server holds one job at a time, so a hung job blocks the next: start one per test
-    module and give every client a time limit.
+    A Spark job server holds one job at a time, so a hung job blocks the next: give every client a
+    time limit.
 
     Raises: as `launch`.
     """

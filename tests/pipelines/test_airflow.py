@@ -20,6 +20,7 @@ import pytest
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.job_files import read_job
 from beam_ldp.pipelines.programs import DONE, NOTHING_RELEASED
+from tests.warm import warm_commands
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "airflow"
 USERS = 100_000
@@ -95,7 +96,7 @@ def test_its_commands_run(
     ledger = BudgetLedger.create(url)
     ledger.set_budget("visits", epsilon=1.0, delta=1e-8, local_epsilon=8.0)
     told = {"BEAM_LDP_LEDGER": url, "BEAM_LDP_FOLDER": str(tmp_path)}
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{warm_commands()}:{os.environ['PATH']}"
 
     def run(task: str, date: str) -> subprocess.CompletedProcess[str]:
         command = tasks[task].command.replace("{{ ds }}", date)

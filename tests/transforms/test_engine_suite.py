@@ -5,7 +5,7 @@ Every run cuts the rows into blocks of another size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,13 +30,19 @@ Ran = tuple[dict[str, Found], Path]
 
 
 @pytest.fixture(scope="module", params=PLACES)
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    engine_options: Callable[[str], list[str]],
+) -> Iterator[Ran]:
     """The whole suite, run once in each place, and its folder."""
     place, folder = request.param, tmp_path_factory.mktemp("suite")
-    if place in (*EMBEDDED, *CLUSTERS):
+    if place in CLUSTERS:
         with running(place) as engine:
-            options = [*engine.options, *(KEPT_WORKERS if place in CLUSTERS else ())]
+            options = [*engine.options, *KEPT_WORKERS]
             yield run_suite(options, folder, BLOCK_SIZES[place]), folder
+    elif place in EMBEDDED:
+        yield run_suite(engine_options(place), folder, BLOCK_SIZES[place]), folder
     else:
         options = ONE_PROCESS if place == "one process" else TWO_PROCESSES
         yield run_suite(options, folder, BLOCK_SIZES[place]), folder
