@@ -10,6 +10,7 @@ SHELL := /bin/bash
 JOBS ?= 2
 PYTHONS ?= 3.10 3.12 3.13
 ROOMS ?= tests
+QUICK ?=
 PYTEST_FLAGS ?=
 OUTPUT ?= demo-out
 BENCH_DATA ?= $(CURDIR)/build/scale-data
@@ -44,7 +45,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'One file:  $(BIN)/python -m pytest tests/randomizers'
-	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... ROOMS=... (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
+	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... ROOMS=... QUICK=1 (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
 
 # --- environments -------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every k
 	exit $$status
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
-	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" ROOMS="$(ROOMS)" .ci/test-pythons $(TFF_VENV)/bin/python
+	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" ROOMS="$(ROOMS)" QUICK="$(QUICK)" .ci/test-pythons $(TFF_VENV)/bin/python
 
 test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its environment
 	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \

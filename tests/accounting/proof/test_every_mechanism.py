@@ -63,7 +63,8 @@ def test_extreme_mechanisms():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_many_extreme_mechanisms(seed):
-    judge(seed, count=1500)
+    """What one mechanism in 500 refutes is found with probability 0.993."""
+    judge(seed, count=500)
 
 
 def test_claims_are_not_vacuous():
