@@ -80,7 +80,7 @@ $(DATAFLOW_VENV)/.ready: requirements/dataflow-py311.txt requirements/dataflow-t
 		-r requirements/dataflow-test-py311.txt
 	touch $@
 
-dataflow: $(DATAFLOW_VENV)/.ready wheel  ## Google Cloud's clients and the wheel, in .venv-dataflow/ (Python 3.11)
+dataflow: $(DATAFLOW_VENV)/.ready dist/.wheel  ## Google Cloud's clients and the wheel, in .venv-dataflow/ (Python 3.11)
 	$(UV) pip install --quiet --python $(DATAFLOW_VENV)/bin/python --no-deps --reinstall dist/*.whl
 
 $(YAML_VENV)/.ready: requirements/yaml-py311.txt pyproject.toml | $(VENV)/bin/uv
@@ -89,7 +89,7 @@ $(YAML_VENV)/.ready: requirements/yaml-py311.txt pyproject.toml | $(VENV)/bin/uv
 	$(UV) pip install --quiet --python $(YAML_VENV)/bin/python -r requirements/yaml-py311.txt
 	touch $@
 
-yaml: $(YAML_VENV)/.ready wheel  ## Beam YAML and the wheel, in .venv-yaml/ (Python 3.11)
+yaml: $(YAML_VENV)/.ready dist/.wheel  ## Beam YAML and the wheel, in .venv-yaml/ (Python 3.11)
 	$(UV) pip install --quiet --python $(YAML_VENV)/bin/python --no-deps --reinstall dist/*.whl
 
 $(PYSPARK_VENV)/.ready: requirements/pyspark-py311.txt pyproject.toml | $(VENV)/bin/uv
@@ -130,6 +130,11 @@ wheel: $(VENV)/.ready  ## the wheel, in dist/; the same bytes for the same commi
 	export SOURCE_DATE_EPOCH="$(COMMIT_TIME)"
 	$(UV) build --quiet --python $(BIN)/python --wheel --out-dir dist .
 	ls dist
+	touch dist/.wheel
+
+# That wheel, unless it holds all that is here: other steps need not build it again, side by side.
+dist/.wheel: pyproject.toml $(shell find beam_ldp pipelines mlflow tff_adapters -type f -not -path '*/__pycache__/*')
+	$(MAKE) wheel
 
 SBOM ?= dist/beam-ldp.cdx.json
 
@@ -138,7 +143,7 @@ SBOM ?= dist/beam-ldp.cdx.json
 	$(UV) pip install --quiet --python .venv-release/bin/python -r requirements/release-py311.txt
 	touch $@
 
-sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in dist/
+sbom: dist/.wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in dist/
 	$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11)" .venv-sbom
 	UV_COMPILE_BYTECODE=0 $(UV) pip install --quiet --python .venv-sbom/bin/python \
 		-c requirements/core-py311.txt \

@@ -47,7 +47,9 @@ def wheel(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, so that no earlier build's leftovers get in."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "demo-out*", "mlruns")
+    ignored = shutil.ignore_patterns(
+        ".*", "__pycache__", "build", "dist", "*.egg-info", "demo-out*", "mlruns"
+    )
     shutil.copytree(ROOT, source, ignore=ignored)
     run(uv, "build", "--python", sys.executable, "--wheel", "-o", folder / "dist", cwd=source)
     (built,) = (folder / "dist").glob("*.whl")
