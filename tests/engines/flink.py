@@ -121,7 +121,8 @@ def _parts(group: Group) -> list[str]:
 def start_job_server(group: Group, master: str, *more: str) -> str:
     """Beam's job server; gives the flag that names it."""
     job, artifact, expansion = free_ports(3)
-    java = [program("java", "run Flink's job server"), "-Xmx2g", *OPENS, *LOGGING]
+    quick = QUICK if master == "[local]" else ()
+    java = [program("java", "run Flink's job server"), "-Xmx2g", *quick, *OPENS, *LOGGING]
     class_path = ":".join(str(job_server_jar(name)) for name in _parts(group))
     group.start(
         "job-server",

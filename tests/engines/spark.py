@@ -17,7 +17,7 @@ ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SCALA_VERSION": "2.12"}
 def start(group: Group) -> tuple[str, ...]:
     """Spark in the job server; Python workers in the client's own process."""
     group.environment = ENVIRONMENT
-    endpoint = start_job_server(group, "local[2]")
+    endpoint = start_job_server(group, "local[2]", *QUICK)
     return ("--runner=SparkRunner", endpoint, "--environment_type=LOOPBACK")
 
 
