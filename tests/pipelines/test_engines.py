@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.programs import DONE, NOTHING_RELEASED
-from tests.engines.cache import job_server_jar, prism_binary
+from tests.engines.cache import QUICK, job_server_jar, prism_binary
 from tests.engines.servers import EMBEDDED, Engine
 from tests.pipelines.test_frequency import FILES, record, rows
 
@@ -85,7 +86,8 @@ def test_engine_that_beam_starts_itself(name: str, memoized: list[str], tmp_path
                   "--flink_version=1.19", "--parallelism=2"],
     }  # fmt: skip
     command = [sys.executable, "-m", "beam_ldp.pipelines.frequency", *memoized, *server[name]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    quick = os.environ | {"JDK_JAVA_OPTIONS": " ".join(QUICK)}  # for the server that Beam starts
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quick)
     assert done.returncode == DONE, done.stderr[-3000:]
     assert_same_as_here(memoized, tmp_path)
 

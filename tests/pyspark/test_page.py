@@ -24,6 +24,7 @@ from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.settings import People
 from beam_ldp.transforms import Aggregate, EncodeRows, EncodeVectors, Randomize, Shuffle
 from beam_ldp.transforms.device.keyed import NoiseSource
+from tests.engines.cache import QUICK
 
 # With both marks it is run by `make test-pyspark` alone, which makes what it needs.
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
@@ -94,8 +95,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     (folder / "page.py").write_text("\n".join([*blocks, LAST]), encoding="utf-8")
     left_out = ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON")
     environment = {name: text for name, text in os.environ.items() if name not in left_out}
+    spark = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": " ".join(QUICK)}
     done = subprocess.run(
-        [str(PYTHON), "page.py"], cwd=folder, env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        [str(PYTHON), "page.py"], cwd=folder, env={**environment, **spark},
         capture_output=True, text=True, timeout=800,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
