@@ -61,8 +61,11 @@ def test_averages_protect_nobody_from_the_server():
     assert seen == pytest.approx(printed * n * 10 / 3)
 
 
-def test_safe_price_is_dp_accountings_own():
-    """Its multiplier is that of the largest change: half of ours under replace-one."""
+def test_safe_price_is_below_dp_accountings_own():
+    """Its multiplier is that of the largest change: half of ours under replace-one.
+
+    Its bound for samples (Wang, Balle and Kasiviswanathan 2019) takes a factor of up to four away.
+    """
     settings = {"noise_multiplier": 6.0, "psi_noise_multiplier": 8.0}
     z = joint_multiplier(6.0, 8.0)
     for k in (50, 10):
@@ -70,7 +73,7 @@ def test_safe_price_is_dp_accountings_own():
         noise = dp_accounting.GaussianDpEvent(z / 2)
         event = noise if k == 50 else dp_accounting.SampledWithoutReplacementDpEvent(50, k, noise)
         theirs = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(event, 7)
-        np.testing.assert_allclose(found, theirs.rdp)
+        assert np.all(found <= theirs.rdp) and np.all(found > 0.24 * np.array(theirs.rdp))
     full = adaped_rdp_safe(ORDERS, num_clients=50, clients_per_round=50, rounds=7, **settings)
     np.testing.assert_allclose(full, 7 * ORDERS * (2 / z) ** 2 / 2)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import attr
 import dp_accounting
@@ -22,12 +22,13 @@ from dp_accounting.pld.pld_pmf import PLDPmf
 from dp_accounting.rdp import RdpAccountant
 
 from beam_ldp.accounting.composition.loss_curves import NEGLIGIBLE, loss_knots
+from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
-from beam_ldp.randomizers import special
+from beam_ldp.accounting.reports import POISSON, WITHOUT_REPLACEMENT
 
 _REPLACE = NeighboringRelation.REPLACE_ONE
-_REACH = 11.0  # standard deviations of the loss: beyond, 1e-25
 _LARGEST_GRID = 1 << 20
+_GROWTH = 1.005  # of distances between losses that are asked about: this curve is cheap
 _LARGEST_LOSS = 700.0  # whose exponential fits a double
 _SENSITIVITY = 2.0  # of a sum, in units of the length of one value
 
@@ -37,34 +38,52 @@ def central_gaussian(
     clipping_norm: float,
     *,
     num_users: int | None = None,
-    num_sampled: int | None = None,
+    num_sampled: float | None = None,
+    sampling: Literal["without_replacement", "poisson"] = WITHOUT_REPLACEMENT,
 ) -> dp_accounting.DpEvent:
     """The event of Gaussian noise added by a curator to a sum of vectors of bounded length.
 
-    Protects one person's vector (replace-one) against whoever sees the noisy sum.
+    Protects one person's vector (replace-one) against whoever sees the noisy sum. Sampling is
+    credited against readers who cannot see who was in it; for one who can, the event without
+    sampling counts, once for every sum that the person was in. The two ways to sample do not cost
+    the same: what is proved for coins is false for a sample of a fixed size, and much smaller.
 
     Args:
         standard_deviation: Of the noise of every coordinate of the sum.
         clipping_norm: Largest Euclidean length of one person's vector.
         num_users: With `num_sampled`: people to draw from.
-        num_sampled: People drawn without replacement, unseen; None if everybody takes part.
+        num_sampled: People in the sum, unseen; with coins their mean number; None if everybody
+            takes part.
+        sampling: "without_replacement", exactly so many; or "poisson", everybody by a coin of
+            their own. How many came must be neither shown nor divided by: only their mean number.
 
     >>> central_gaussian(30.0, 1.5)
     GaussianDpEvent(noise_multiplier=20.0)
+    >>> central_gaussian(30.0, 1.5, num_users=1000, num_sampled=2, sampling="poisson")
+    PoissonSampledDpEvent(sampling_probability=0.002, event=GaussianDpEvent(noise_multiplier=20.0))
     """
     if not (standard_deviation > 0 and clipping_norm > 0):
         raise ValueError("standard_deviation and clipping_norm must be numbers > 0")
+    if sampling not in (WITHOUT_REPLACEMENT, POISSON):
+        raise ValueError(f"sampling must be {WITHOUT_REPLACEMENT!r} or {POISSON!r}")
     gaussian = dp_accounting.GaussianDpEvent(standard_deviation / clipping_norm)
     if num_sampled is None:
         return gaussian
-    if num_users is None or not 1 <= num_sampled <= num_users:
-        raise ValueError("num_sampled must be from 1 to num_users")
-    return dp_accounting.SampledWithoutReplacementDpEvent(num_users, num_sampled, gaussian)
+    coins = sampling == POISSON
+    if num_users is None or not (0 if coins else 1) <= num_sampled <= num_users or not num_sampled:
+        raise ValueError(
+            f"num_sampled must be {'> 0' if coins else 'from 1'} and at most num_users"
+        )
+    if coins:
+        return dp_accounting.PoissonSampledDpEvent(num_sampled / num_users, gaussian)
+    if num_sampled != int(num_sampled):
+        raise ValueError(f"num_sampled must be whole with {WITHOUT_REPLACEMENT!r}")
+    return dp_accounting.SampledWithoutReplacementDpEvent(num_users, int(num_sampled), gaussian)
 
 
 def canonical(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
     """The same event, hashable: lists become tuples, Gaussians under one sampling one Gaussian."""
-    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+    if isinstance(event, _SAMPLES):
         noise = _noise(event.event)
         return event if noise is None else attr.evolve(event, event=noise)
     changed = {
@@ -79,17 +98,20 @@ def canonical(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
 
 def refusal(event: dp_accounting.DpEvent) -> str | None:
     """Why an event has no price here, or None if it has one."""
+    if isinstance(event, _SAMPLES):
+        if sampled(event) is not None:
+            return None
+        return "under replace-one only a Gaussian mechanism can be sampled"
     if _orders(np.array([2.0])).supports(event) or isinstance(event, _BY_LOSSES):
         return None
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
-        if isinstance(event.event, dp_accounting.GaussianDpEvent):
-            return None
-        return "under replace-one only a Gaussian mechanism can be Poisson sampled"
     return f"{type(event).__name__} has no finite privacy cost under replace-one"
 
 
 def divergences(event: dp_accounting.DpEvent, orders: np.ndarray) -> np.ndarray:
     """Rényi divergence at each order; infinite where none is known."""
+    gaussian = sampled(event)
+    if gaussian is not None:
+        return gaussian.divergences(orders)
     accountant = _orders(orders)
     if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
         return np.minimum(largest_loss(event), orders * largest_loss(event) ** 2 / 2)
@@ -117,43 +139,42 @@ def largest_loss(event: dp_accounting.DpEvent) -> float:
 
 def deviation(event: dp_accounting.DpEvent) -> float | None:
     """Standard deviation of the loss of one release, roughly; None where losses are not known."""
-    gaussian = _sampled(event)
-    if gaussian is None:
-        known = largest_loss(event)
-    else:
-        rate, mu = gaussian
-        known = min(mu, rate * math.sqrt(math.expm1(min(mu, 20.0) ** 2))) if rate < 1 else mu
+    gaussian = sampled(event) or _truncated(event)
+    known = largest_loss(event) if gaussian is None else gaussian.deviation
     plain = isinstance(event, dp_accounting.ZCDpEvent) or not (0 < known < _LARGEST_LOSS)
     return None if plain else known
 
 
-def _sampled(event: dp_accounting.DpEvent) -> tuple[float, float] | None:
-    """Sampling rate, and how far one person moves a sum in units of its Gaussian noise."""
-    rate, noise = 1.0, event
+def sampled(event: dp_accounting.DpEvent) -> SampledGaussian | None:
+    """Gaussian noise, whether everybody is in the sum or a sample of either kind; else None."""
+    rate, noise, coins = 1.0, event, True
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        rate, noise = event.sample_size / event.source_dataset_size, event.event
+        rate, noise, coins = event.sample_size / event.source_dataset_size, event.event, False
     elif isinstance(event, dp_accounting.PoissonSampledDpEvent):
         rate, noise = event.sampling_probability, event.event
-    elif isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
-        rate = event.sampling_probability
-    elif not isinstance(event, dp_accounting.GaussianDpEvent):
+    if not (isinstance(noise, dp_accounting.GaussianDpEvent) and 0 < rate <= 1):
         return None
-    return rate, _ratio(_SENSITIVITY, noise.noise_multiplier)
+    return SampledGaussian(rate, _ratio(_SENSITIVITY, noise.noise_multiplier), coins)
 
 
-def _largest_gaussian_loss(rate: float, mu: float) -> float:
-    return math.log1p(rate * math.expm1(min(mu**2 / 2 + _REACH * mu, _LARGEST_LOSS)))
+def _truncated(event: dp_accounting.DpEvent) -> SampledGaussian | None:
+    """Coins without the limit of a batch: what fits the spread of its losses."""
+    if not isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
+        return None
+    return SampledGaussian(
+        event.sampling_probability, _ratio(_SENSITIVITY, event.noise_multiplier), True
+    )
 
 
 @lru_cache(maxsize=64)
 def loss_grid(event: dp_accounting.DpEvent, step: float) -> LossGrid:
     """The losses of one release; where a grid of that step would be long, on a coarser one."""
-    gaussian = _sampled(event)
+    gaussian = sampled(event)
     if gaussian is not None:
-        step = max(step, _largest_gaussian_loss(*gaussian) / _LARGEST_GRID)
-    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        assert gaussian is not None
-        return _sampled_gaussian(*gaussian, step)
+        return _gaussian(gaussian, step)
+    truncated = _truncated(event)
+    if truncated is not None:
+        step = max(step, truncated.largest_loss / _LARGEST_GRID)
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent):
         return _randomized_response(event, step)
     found = _distribution(event, step)
@@ -169,21 +190,12 @@ def loss_grid(event: dp_accounting.DpEvent, step: float) -> LossGrid:
 def _distribution(event: dp_accounting.DpEvent, step: float) -> pld.PrivacyLossDistribution:
     """That of dp-accounting: pessimistic, on a grid of `step`."""
     grid: dict[str, Any] = {"value_discretization_interval": step}
-    if isinstance(event, dp_accounting.GaussianDpEvent):
-        return pld.from_gaussian_mechanism(event.noise_multiplier, sensitivity=_SENSITIVITY, **grid)
     if isinstance(event, dp_accounting.LaplaceDpEvent):
         return pld.from_laplace_mechanism(event.noise_multiplier, sensitivity=_SENSITIVITY, **grid)
     if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
         moves = int(_SENSITIVITY * event.sensitivity)
         return pld.from_discrete_laplace_mechanism(
             event.noise_parameter, moves, use_connect_dots=True, **grid
-        )
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
-        return pld.from_gaussian_mechanism(
-            event.event.noise_multiplier,
-            sampling_prob=event.sampling_probability,
-            neighboring_relation=_REPLACE,
-            **grid,
         )
     return pld.from_truncated_subsampled_gaussian_mechanism(
         dataset_size=event.dataset_size,
@@ -195,12 +207,11 @@ def _distribution(event: dp_accounting.DpEvent, step: float) -> pld.PrivacyLossD
     )
 
 
-def _sampled_gaussian(rate: float, mu: float, step: float) -> LossGrid:
-    """Fixed-size sampling of any pair: delta_sampled(log(1 + rate (e^x - 1))) = rate delta(x)."""
-    knots = loss_knots(step, mu * rate, math.ceil(_largest_gaussian_loss(rate, mu) / step))
-    inner = np.log1p(np.expm1(knots * step) / rate)
-    below = np.exp(inner + special.log_ndtr(-mu / 2 - inner / mu))
-    sticks = rate * np.maximum(special.ndtr(mu / 2 - inner / mu) - below, 0.0)
+def _gaussian(noise: SampledGaussian, step: float) -> LossGrid:
+    step = max(step, noise.largest_loss / _LARGEST_GRID)
+    last = math.ceil(noise.largest_loss / step)
+    knots = loss_knots(step, noise.deviation, last, _GROWTH)
+    sticks = noise.sticks(knots * step)
     kept = 1 + np.count_nonzero(sticks >= NEGLIGIBLE)
     return LossGrid.connecting(step, knots[:kept], sticks[:kept])
 
@@ -255,6 +266,10 @@ def _ratio(above: float, below: float) -> float:
     return above / below if below > 0 else math.inf
 
 
+_SAMPLES = (
+    dp_accounting.PoissonSampledDpEvent,
+    dp_accounting.SampledWithoutReplacementDpEvent,
+)
 _BY_LOSSES = (
     dp_event.DiscreteLaplaceDpEvent,
     dp_event.TruncatedSubsampledGaussianDpEvent,

@@ -23,6 +23,7 @@ from beam_ldp.accounting.composition.loss_curves import (
     renyi_divergences,
     sampled_top,
 )
+from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import LossGrid, composed_grids, composed_losses
 from beam_ldp.accounting.divergences.moments import Atoms
@@ -321,11 +322,10 @@ def _has_witness(event: Any) -> bool:
         return bool(event.witnesses)
     if isinstance(event, (ShuffledReports, SampledReports)):
         return bool(event.local_event.witnesses)
-    import dp_accounting  # takes a second to load; this is one of its events
+    from beam_ldp.accounting.composition import central  # loads dp_accounting, whose event this is
 
-    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        event = event.event
-    return isinstance(event, dp_accounting.GaussianDpEvent) and event.noise_multiplier > 0
+    gaussian = central.sampled(event)
+    return gaussian is not None and math.isfinite(gaussian.shift)
 
 
 def _pairs(event: Any) -> list[list[tuple[int, Atoms]]]:
@@ -343,12 +343,11 @@ def _pairs(event: Any) -> list[list[tuple[int, Atoms]]]:
             for witness in local.witness_pairs()
             for side in directions(witness)
         ]
-    import dp_accounting  # as above
+    from beam_ldp.accounting.composition import central  # as above
 
-    rate, noise = 1.0, event
-    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        rate, noise = event.sample_size / event.source_dataset_size, event.event
-    atoms = _gaussian(min(2.0 / noise.noise_multiplier, _LARGEST_SHIFT), rate)
+    gaussian = central.sampled(event)
+    assert gaussian is not None
+    atoms = _gaussians(gaussian)
     return [[(1, atoms)], [(1, atoms.swapped())]]
 
 
@@ -390,10 +389,16 @@ def _mixture(parts: list[tuple[float, Atoms]]) -> Atoms:
     )
 
 
-def _gaussian(mu: float, rate: float) -> Atoms:
-    """Noise around 0 or, for the victim's other value, around `mu`: seen in bins."""
-    edges = np.arange(-_REACH, _REACH + mu, 1 / _BINS_PER_DEVIATION)
-    log_base, log_moved = (
+def _gaussians(noise: SampledGaussian) -> Atoms:
+    """A curator's noise around what everybody else adds up to, seen in bins.
+
+    Somebody who comes by a coin moves it one way or the other. In a sample of fixed size another
+    person comes in their place, whose value is one of the two.
+    """
+    shift = min(noise.shift, _LARGEST_SHIFT)
+    up, down = (shift / 2, -shift / 2) if noise.coins else (shift, 0.0)
+    edges = np.arange(down - _REACH, up + _REACH, 1 / _BINS_PER_DEVIATION)
+    log_base, log_up, log_down = (
         np.where(
             edges[:-1] > centre,
             _log_difference(
@@ -403,11 +408,13 @@ def _gaussian(mu: float, rate: float) -> Atoms:
                 special.log_ndtr(edges[1:] - centre), special.log_ndtr(edges[:-1] - centre)
             ),
         )
-        for centre in (0.0, mu)
+        for centre in (0.0, up, down)
     )
-    ratio = 1 + rate * np.expm1(log_moved - log_base)
-    seen = ratio > 0  # leaving bins out only lowers the result
-    return Atoms(log_base[seen], ratio[seen], np.ones(np.count_nonzero(seen)))
+    first, second = (
+        (1 - noise.rate) + noise.rate * np.exp(moved - log_base) for moved in (log_up, log_down)
+    )
+    seen = (first > 0) & (second > 0)  # leaving bins out only lowers the result
+    return Atoms(log_base[seen], first[seen], second[seen])
 
 
 def _log_difference(more: np.ndarray, less: np.ndarray) -> np.ndarray:

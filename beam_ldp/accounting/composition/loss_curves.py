@@ -494,13 +494,13 @@ def _spread(pair: ShufflePair) -> float:
     return sum(p * (first - second) ** 2 for (first, second), p in both) / pair.blanket_mass
 
 
-def loss_knots(step: float, deviation: float, last: int) -> np.ndarray:
+def loss_knots(step: float, deviation: float, last: int, growth: float = _GROWTH) -> np.ndarray:
     """Positions from 0 to `last`: every one where most losses lie, ever fewer beyond."""
     fine = min(last, math.ceil(_FINE_DEVIATIONS * deviation / step))
     knots = list(range(fine + 1))
     position = float(max(fine, 1))
     while position < last:
-        position = max(position + 1, position * _GROWTH)
+        position = max(position + 1, position * growth)
         knots.append(min(last, int(position)))
     return np.unique(knots)
 
