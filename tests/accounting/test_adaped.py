@@ -73,7 +73,9 @@ def test_safe_price_is_below_dp_accountings_own():
         noise = dp_accounting.GaussianDpEvent(z / 2)
         event = noise if k == 50 else dp_accounting.SampledWithoutReplacementDpEvent(50, k, noise)
         theirs = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(event, 7)
-        assert np.all(found <= theirs.rdp) and np.all(found > 0.24 * np.array(theirs.rdp))
+        assert np.all(found <= np.array(theirs.rdp) * (1 + 1e-9)) and np.all(
+            found > 0.24 * np.array(theirs.rdp)
+        )
     full = adaped_rdp_safe(ORDERS, num_clients=50, clients_per_round=50, rounds=7, **settings)
     np.testing.assert_allclose(full, 7 * ORDERS * (2 / z) ** 2 / 2)
 

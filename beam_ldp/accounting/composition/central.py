@@ -39,7 +39,7 @@ def central_gaussian(
     *,
     num_users: int | None = None,
     num_sampled: float | None = None,
-    sampling: Literal["without_replacement", "poisson"] = WITHOUT_REPLACEMENT,
+    sampling: Literal["without_replacement", "poisson"] = "without_replacement",
 ) -> dp_accounting.DpEvent:
     """The event of Gaussian noise added by a curator to a sum of vectors of bounded length.
 

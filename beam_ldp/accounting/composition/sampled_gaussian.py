@@ -7,16 +7,16 @@ for the normal law's trade-off: if N(0) gives A the chance a, then N(u), with |u
 most G+(a) = Phi(Phi^-1(a) + m) >= a and at least G-(a) = Phi(Phi^-1(a) - m) <= a (Neyman, Pearson).
 
 **Coins** (Poisson). Whoever else came is decided by their own coins, so that given those (H is
-jointly convex) the two laws are (1 - q) N(0) + q N(u) and (1 - q) N(0) + q N(v), with |u|, |v| <= m.
-With a = N(0)(A),
+jointly convex) the two laws are (1 - q) N(0) + q N(u) and (1 - q) N(0) + q N(v), with u and v at
+most m long. With a = N(0)(A),
 
     P(A) - t Q(A) <= (1 - q)(1 - t) a + q G+(a) - q t G-(a)
 
 and the half-line {x > c} attains it for u = m, v = -m, at every t: that pair dominates. Turning the
 line round swaps its two laws, so both directions are one curve. What is more, q G+(a) + (1 - q) a
-grows with q, and q G-(a) + (1 - q) a falls: a pair whose chances of having come are *any* p, p' <= q
-costs no more. So a limit on how often somebody comes makes no round dearer: the reader who is also
-shown everybody else's coins knows of the person, after earlier rounds, two such chances.
+grows with q, and q G-(a) + (1 - q) a falls: a pair whose chances of having come are *any* two up to
+q costs no more. So a limit on how often somebody comes makes no round dearer: to a reader who is
+also shown everybody else's coins, after earlier rounds, the two worlds have two such chances.
 
 **Samples of a fixed size** k of n (q = k/n). In the place of the person somebody else comes, w:
 (1 - q) N(w) + q N(u) and (1 - q) N(w) + q N(v), three points of a ball, so at most 2 m apart. By
