@@ -107,28 +107,34 @@ class LostRoundsPrice:
         event: of one round, for somebody who may be in it, as ledgers store it.
         sent: event of what that person sends in a round, where `event` says only what a trusted
             server publishes; else None.
-        most: rounds that one person is in at most.
+        most: rounds that count at most: all, or those that one person may be in.
+        most_sent: rounds that one person sends something in, at most; None: `most`.
     """
 
     event: dict[str, Any]
     sent: dict[str, Any] | None
     most: int
+    most_sent: int | None = None
 
     def event_of(self, rounds: int) -> dict[str, Any]:
         """What so many rounds released, as ledgers store it."""
-        return self._repeated(self.event, rounds)
+        return _repeated(self.event, min(rounds, self.most))
+
+    def sends_in(self, rounds: int) -> int:
+        """In how many of them one person sends something, at most."""
+        return min(rounds, self.most if self.most_sent is None else self.most_sent)
 
     def sent_in(self, rounds: int) -> dict[str, Any] | None:
         """What somebody sent who was in as many of them as may be."""
-        return None if self.sent is None else self._repeated(self.sent, rounds)
+        return None if self.sent is None else _repeated(self.sent, self.sends_in(rounds))
 
-    def _repeated(self, event: dict[str, Any], rounds: int) -> dict[str, Any]:
-        times = min(rounds, self.most)
-        if times == 1:
-            return event
-        import dp_accounting  # takes a second to load
 
-        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(event), times))
+def _repeated(event: dict[str, Any], times: int) -> dict[str, Any]:
+    if times == 1:
+        return event
+    import dp_accounting  # takes a second to load
+
+    return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(event), times))
 
 
 @dataclass(frozen=True)

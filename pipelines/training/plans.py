@@ -317,14 +317,27 @@ class LocalCentralPlan(TrainingPlan):
         rate = self.clients_per_round / self.data.num_clients
         return central_round_event(rate, self.question.noise_multiplier)
 
+    @cached_property
+    def _noise(self) -> dp_accounting.DpEvent:
+        """One round for somebody who is known to be in it."""
+        return dp_accounting.GaussianDpEvent(self.question.noise_multiplier)
+
+    @cached_property
+    def _by_limit(self) -> bool:
+        """Whether a limit on messages bounds the price better than the coins do."""
+        if self.question.max_participations is None:
+            return False
+        delta, rounds = self.settings.privacy.delta, max(1, self.rounds)
+        often = self.messages_of(rounds)
+        return composed(self._noise, often, delta) < composed(self.event, rounds, delta)
+
     @property
     def charged_event(self) -> dp_accounting.DpEvent:
-        """Without the credit for coins, which have no Rényi divergence under replace-one.
+        """The coins of all rounds; where it costs less, the noise of those one client may be in.
 
-        Given who joined when, which does not depend on data, somebody is in `messages_of` rounds
-        at most; so this bounds the price against every reader of models.
+        Both are proved: who joined when does not depend on data.
         """
-        return dp_accounting.GaussianDpEvent(self.question.noise_multiplier)
+        return self._noise if self._by_limit else self.event
 
     @property
     def reader(self) -> str:
@@ -359,9 +372,11 @@ class LocalCentralPlan(TrainingPlan):
 
     @property
     def pricing_note(self) -> str:  # type: ignore[override]
+        if not self._by_limit:
+            return ""
         return (
-            "a ledger is charged without the credit for Poisson sampling, which its Rényi orders "
-            "cannot account for: as against readers who see who took part"
+            "a ledger is charged the noise of the rounds that one client may be in, without the "
+            "credit for coins: that costs less here, also against readers who see who took part"
         )
 
     def messages_of(self, rounds: int) -> int:
@@ -375,13 +390,15 @@ class LocalCentralPlan(TrainingPlan):
 
     def seen_epsilon_of(self, rounds: int) -> float | None:
         busiest = min(replace(self, rounds=rounds).busiest, self.messages_of(rounds))
-        return float(composed(self.charged_event, busiest, self.settings.privacy.delta))
+        return float(composed(self._noise, busiest, self.settings.privacy.delta))
 
     @cached_property
     def round_price(self) -> LostRoundsPrice:
         sent = event_to_json(LocalRandomizerDpEvent(self.mechanism.local_epsilon))
-        most = self.messages_of(max(1, self.rounds))
-        return replace(super().round_price, sent=sent, most=most)
+        rounds = max(1, self.rounds)
+        often = self.messages_of(rounds)
+        most = often if self._by_limit else rounds
+        return replace(super().round_price, sent=sent, most=most, most_sent=often)
 
     @property
     def targets(self) -> list[Target]:

@@ -71,6 +71,8 @@ class TrainingLog:
         price = self._plan.round_price
         if self._tracker is not None and number < price.most:
             event, local = self._plan.charged_event, self._plan.local_epsilon_of(1) or 0.0
+            if price.sends_in(number + 1) == price.sends_in(number):  # nobody sends any more
+                local = 0.0
             step = number * self._plan.rounds_per_event
             self._tracker.charge(event, step, local_epsilon=local, num_reports=num_reports)
 
