@@ -6,9 +6,8 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
-from scipy import special
 
-from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting import ShuffleAccountant, event_epsilon
 from beam_ldp.accounting.composition.accountant import default_orders
 from beam_ldp.accounting.literature.two_ledgers import (
     TwoLedgers,
@@ -40,53 +39,43 @@ def test_the_papers_central_budgets(rate, rounds, batch, projection, deviation, 
     accountant = RdpAccountant(default_orders()).compose(event, rounds)
     classic = min(accountant.rdp + np.log(1e9) / (default_orders() - 1))
     assert classic == pytest.approx(epsilon, abs=5e-5)
-    assert add_remove_epsilon(event, rounds, 1e-9) < 0.85 * epsilon, "today's conversion"
+    assert add_remove_epsilon(event, rounds, 1e-9) < 0.3 * epsilon, "by losses"
     trained = {20_000: 200, 15_000: 75}[batch]
     honest = central_round_event(rate, multiplier_of_average(deviation, projection, trained))
-    assert add_remove_epsilon(honest, rounds, 1e-9) > 1e5
+    assert add_remove_epsilon(honest, rounds, 1e-9) > 3e4
 
 
 @pytest.mark.parametrize(
-    ("rate", "z", "rounds", "delta", "epsilon"),
+    ("rate", "z", "rounds", "delta", "by_losses", "by_orders"),
     [
-        (0.01, 1.0, 1000, 1e-5, 2.1078),
-        (0.001, 0.7, 100, 1e-9, 3.0488),
-        (0.02, 1.1, 2000, 1e-6, 5.7209),
-        (1e-4, 0.5, 200, 1e-9, 4.6739),
+        (0.002, 1.0, 100, 1e-9, 0.5522, 1.5773),
+        (0.01, 1.0, 1000, 1e-5, 1.8281, 2.1078),
+        (0.001, 0.7, 100, 1e-9, 1.8908, 3.0488),
+        (0.02, 1.1, 2000, 1e-6, 5.2912, 5.7209),
     ],
 )
-def test_golden_figures(rate, z, rounds, delta, epsilon):
-    """Integer orders; real ones are better by 1e-3 at most."""
-    found = add_remove_epsilon(central_round_event(rate, z), rounds, delta)
-    assert found == pytest.approx(epsilon, rel=2e-3)
+def test_golden_figures(rate, z, rounds, delta, by_losses, by_orders):
+    """Rényi orders cost up to three times as much: the two columns of a report need one method."""
+    event = central_round_event(rate, z)
+    found = add_remove_epsilon(event, rounds, delta)
+    assert found == pytest.approx(by_losses, rel=5e-4) and found >= by_losses * (1 - 1e-4)
+    orders = RdpAccountant(default_orders()).compose(event, rounds).get_epsilon(delta)
+    assert orders == pytest.approx(by_orders, rel=2e-3)
+    replaced = ShuffleAccountant().compose(event, rounds).get_epsilon(delta)
+    assert found < replaced < 4 * found
 
 
-def hockey_stick(first, second, epsilon):
-    """H(P || Q) of two mixtures of unit Gaussians, given as {shift: weight}."""
-    x = np.linspace(-30, 30, 20_001)
-
-    def density(mixture):
-        return sum(w * np.exp(-((x - s) ** 2) / 2) for s, w in mixture.items()) / np.sqrt(2 * np.pi)
-
-    over = np.maximum(density(first) - np.exp(epsilon) * density(second), 0.0)
-    return float((over[1:] + over[:-1]).sum() / 2 * (x[1] - x[0]))
-
-
-@pytest.mark.parametrize("z", [0.5, 1.0, 4.0])
-@pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
-def test_leaving_the_crowd_early_costs_nothing(z, rate):
-    """Somebody who has reached the limit joins less often, in both worlds, not equally often.
-
-    H is convex in the two chances (a, b) of having joined, so its largest value over [0, q]^2 is
-    at a corner; none of them exceeds (q, q), which is what is charged.
-    """
-    for epsilon in (0.0, 0.05, 0.5, 2.0):
-        charged = hockey_stick({0.0: 1 - rate, 1 / z: rate}, {0.0: 1 - rate, -1 / z: rate}, epsilon)
-        for a, b in [(0.0, rate), (rate, 0.0), (rate / 2, rate), (rate, rate / 2)]:
-            corner = hockey_stick({0.0: 1 - a, 1 / z: a}, {0.0: 1 - b, -1 / z: b}, epsilon)
-            assert corner <= charged + 1e-9
-    full = hockey_stick({1 / z: 1.0}, {-1 / z: 1.0}, 0.0)
-    assert full == pytest.approx(special.erf(1 / z / np.sqrt(2)), abs=1e-6), "the check itself"
+def test_the_report_of_the_papers_setting():
+    """36.2 was charged; 0.5632 stood beside 1.577."""
+    ledgers = TwoLedgers(MECHANISM, central_round_event(0.002, 1.0), 50_000, max_participations=5)
+    for number in range(100):
+        ledgers.charge([0] if number < 5 else [])
+    assert ledgers.central_epsilon(1e-9) == pytest.approx(0.5631, abs=1e-4)
+    assert ledgers.seen_epsilon(1e-9) == pytest.approx(36.2, abs=0.01)
+    told = ledgers.report(1e-9)
+    assert "Models of 100 rounds, epsilon at delta 1e-09, by privacy-loss distributions:" in told
+    assert "not who joined: 0.5631 if a client is replaced, 0.5523 if one is added" in told
+    assert "but who joined: 36.2 if the client of most rounds (5) is replaced" in told
 
 
 def test_both_ledgers_count_what_happened():
@@ -105,15 +94,18 @@ def test_both_ledgers_count_what_happened():
     assert row.bound == breach_probability(target, 16.0)
     lines = ledgers.report(1e-5, [target]).splitlines()
     assert lines[0].startswith("Messages, to whoever sees them with their sender: local epsilon 16")
-    assert f"epsilon {spent:.4g} at delta 1e-05 after 4 rounds (replace-one)" in lines[1]
-    assert lines[3].startswith("Reconstruction: 2 messages of one person, local epsilon 16 in all")
+    assert lines[1].startswith("Models of 4 rounds, epsilon at delta 1e-05, by privacy-loss dist")
+    assert f"not who joined: {spent:.4g} if a client is replaced" in lines[2]
+    seen = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(3.0), 2)
+    assert ledgers.seen_epsilon(1e-5) == pytest.approx(event_epsilon(seen, 1e-5), rel=1e-6)
+    assert lines[4].startswith("Reconstruction: 2 messages of one person, local epsilon 16 in all")
 
 
 def test_empty_rounds_and_no_limit():
     ledgers = TwoLedgers(MECHANISM, central_round_event(0.5, 3.0), 4)
     assert ledgers.local_epsilon == 0.0 and ledgers.central_epsilon(1e-5) == 0.0
     assert ledgers.allowed([3, 1]) == [3, 1]
-    assert "after 0 rounds" in ledgers.report(1e-5)
+    assert ledgers.seen_epsilon(1e-5) == 0.0 and "Models of 0 rounds" in ledgers.report(1e-5)
 
 
 @pytest.mark.parametrize(

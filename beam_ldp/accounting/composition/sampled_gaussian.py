@@ -71,8 +71,8 @@ class SampledGaussian:
         coins: whether everybody throws their own, or as many as always come.
 
     >>> coins, fixed = (SampledGaussian(0.01, 2.0, coins) for coins in (True, False))
-    >>> [float(round(each.sticks(np.array([0.5]))[0], 8)) for each in (coins, fixed)]
-    [7e-08, 0.00049171]
+    >>> [f"{each.sticks(np.array([0.1]))[0]:.2e}" for each in (coins, fixed)]
+    ['9.33e-05', '2.61e-03']
     """
 
     rate: float
