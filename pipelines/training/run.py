@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import mlflow_ldp
+from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.jobs.watch import JobError
@@ -196,25 +197,21 @@ class BaselineError(Exception):
 def central_noise(plan: TrainingPlan, epsilon: float) -> float:
     """TFF's noise multiplier whose central price is at most `epsilon`, same delta, replace-one.
 
-    TFF's is relative to what adding a client changes; replacing one changes twice that.
+    By the accountant of the training itself, which knows that replacing a client moves the sum by
+    twice what TFF's multiplier counts from.
     """
     settings, data = plan.settings, plan.data
     k = plan.clients_per_round
 
     def make(noise: float) -> dp_accounting.DpEvent:
-        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise / 2)
+        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
         if k < data.num_clients:
             event = dp_accounting.SampledWithoutReplacementDpEvent(data.num_clients, k, event)
         return dp_accounting.SelfComposedDpEvent(event, plan.rounds)
 
-    def accountant() -> Any:
-        return dp_accounting.rdp.RdpAccountant(
-            neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
-        )
-
     bracket = dp_accounting.ExplicitBracketInterval(1e-2, 1e4)
     found = dp_accounting.calibrate_dp_mechanism(
-        accountant, make, epsilon, settings.privacy.delta, bracket, tol=1e-3
+        ShuffleAccountant, make, epsilon, settings.privacy.delta, bracket, tol=1e-3
     )
     return float(found)
 

@@ -242,6 +242,10 @@ def show(result: TrainingResult) -> None:
         f"against {record.reader}",
         f"epsilon = {number(record.epsilon)} at delta = {record.delta:g} ({record.method})",
     )
+    if record.epsilon_seen is not None:
+        table.add_row(
+            "against who also saw who took part", f"epsilon = {number(record.epsilon_seen)}"
+        )
     if record.epsilon_thesis is not None:
         table.add_row("", f"by the theorem of the thesis {number(record.epsilon_thesis)}")
     if record.report_epsilon is not None:

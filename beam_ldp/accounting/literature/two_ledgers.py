@@ -158,9 +158,10 @@ class TwoLedgers:
 
         No coin hides anybody from them (replace-one).
         """
-        most = int(self.participations.max())
-        seen = dp_accounting.SelfComposedDpEvent(self.round_event.event, most)
-        return ShuffleAccountant().compose(seen).get_epsilon(delta)
+        accountant, most = ShuffleAccountant(), int(self.participations.max())
+        if most:
+            accountant.compose(self.round_event.event, most)
+        return accountant.get_epsilon(delta)
 
     def audit(self, targets: Iterable[Target]) -> ReconstructionAudit:
         """Chances of rebuilding targets from all messages of the client who sent most."""
