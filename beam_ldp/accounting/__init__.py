@@ -12,7 +12,7 @@ on those below it:
   own events.
 * `shuffle`: one release. `one_release` is what a mechanism's release is called and its price,
   `solving` any unknown or many at once; `mean_price` is for several messages per person, on top of
-  `multi_message`.
+  `multi_message`; `other_crowds` for people of several budgets, and for reports with a delta.
 * `lower`: a price with what stands beside it, and floors under every price, for a mechanism and for
   all of a local epsilon.
 * `reports` say what ran and who hides whom, `events` say it to dp-accounting, and `event_json`
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ShuffledMessagesDpEvent,
         SubsampledShuffledDpEvent,
     )
+    from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
 
 __all__ = [
     "MAX_LOCAL_EPSILON",
@@ -63,6 +64,7 @@ __all__ = [
     "event_epsilon",
     "local_epsilon_for",
     "local_event",
+    "mixed_shuffled_event",
     "shuffle_delta",
     "shuffle_epsilon",
     "shuffle_epsilons",
@@ -80,6 +82,7 @@ _OF_DP_ACCOUNTING = {
     "ShuffledDpEvent": "events",
     "ShuffledMessagesDpEvent": "events",
     "SubsampledShuffledDpEvent": "events",
+    "mixed_shuffled_event": "shuffle.other_crowds",
 }
 
 

@@ -35,6 +35,8 @@ PackedPair = tuple[float, int, tuple[tuple[float, float, float], ...], tuple[int
 def pack_pair(pair: ShufflePair | Sequence[Any] | None) -> PackedPair | None:
     """A `ShufflePair` as numbers: mass, 1 if proved, (first, second, probability) rows, source.
 
+    The second number is 3 if it is proved for a crowd of several budgets.
+
     >>> unpack_pair(pack_pair(ShufflePair.clones(1.0))) == ShufflePair.clones(1.0)
     True
     """
@@ -44,7 +46,7 @@ def pack_pair(pair: ShufflePair | Sequence[Any] | None) -> PackedPair | None:
         rows = zip(pair.ratios, pair.probabilities, strict=True)
         return (
             pair.blanket_mass,
-            int(pair.proof_status == "proved"),
+            int(pair.proof_status == "proved") + 2 * pair.mixed,
             tuple((first, second, p) for (first, second), p in rows),
             tuple(map(ord, pair.source)),
         )
@@ -60,13 +62,14 @@ def pack_pair(pair: ShufflePair | Sequence[Any] | None) -> PackedPair | None:
 def unpack_pair(packed: PackedPair) -> ShufflePair:
     """Inverse of `pack_pair`."""
     mass, proved, table, source = packed
-    status: ProofStatus = "proved" if proved else "conjectured"
+    status: ProofStatus = "proved" if proved % 2 else "conjectured"
     return ShufflePair(
         mass,
         tuple((first, second) for first, second, _ in table),
         tuple(p for *_, p in table),
         status,
         "".join(map(chr, source)),
+        proved >= 2,
     )
 
 
@@ -89,7 +92,9 @@ def _as_text(value: Any) -> str:
 def _local(instance: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, LocalReports):
         raise ValueError(
-            f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__}"
+            f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__} "
+            "(reports that are private but for a delta, such as Gaussian noise of devices, have "
+            "prices but no event: beam_ldp.accounting.shuffle.other_crowds)"
         )
 
 
@@ -366,6 +371,11 @@ def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
         raise ValueError(
             f"{attribute.name} must not split the crowd by something public where people are "
             "sampled: price ShuffledDpEvent(local_event, num_drawn), without credit for sampling"
+        )
+    if value.dominating_pair().mixed:
+        raise ValueError(
+            f"{attribute.name} must not be that of a crowd of several budgets: which of them a "
+            "sample holds is not the same for everybody. Price the crowd without sampling"
         )
 
 

@@ -53,6 +53,8 @@ class ShufflePair:
             given for, `"conjectured"` if no counterexample is known. The accountant ignores
             conjectured pairs unless asked for them.
         source: Where the pair comes from, in a few words; printed as the method.
+        mixed: Whether the others have randomizers of other budgets above the same blanket: then
+            their reports may hold more of it than the victim's.
 
     Raises:
         ValueError: If the table is not that of two probability laws above a common blanket.
@@ -67,6 +69,7 @@ class ShufflePair:
     probabilities: tuple[float, ...]
     proof_status: ProofStatus = "proved"
     source: str = ""
+    mixed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blanket_mass", float(self.blanket_mass))
@@ -93,7 +96,7 @@ class ShufflePair:
                     f"ratios must have mean 1 under the blanket law on both sides, got {mean!r}"
                 )
         least = min(min(both) for p, both in zip(probabilities, ratios, strict=True) if p > 0.0)
-        if not self.is_witness and least < self.blanket_mass * (1.0 - _TOLERANCE):
+        if not (self.is_witness or self.mixed) and least < self.blanket_mass * (1.0 - _TOLERANCE):
             raise ValueError(
                 "ratios must be >= blanket_mass (a report law contains the blanket), "
                 f"got {least!r} < {self.blanket_mass!r}"
@@ -139,6 +142,7 @@ class ShufflePair:
             self.probabilities,
             self.proof_status,
             self.source,
+            self.mixed,
         )
 
     @classmethod

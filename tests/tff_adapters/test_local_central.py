@@ -153,7 +153,7 @@ def test_a_training_keeps_both_ledgers_and_prints_them():
     assert ledgers.local_epsilon == 160.0
     assert events_so_far(state.aggregator.privacy) == [(ledgers.round_event, 8)]
     (text,) = shown
-    assert "local epsilon 160 (4 of 40 each at most" in text and "after 8 rounds" in text
+    assert "local epsilon 160 (4 of 40 each at most" in text and "Models of 8 rounds" in text
     assert "Reconstruction: 4 messages of one person, local epsilon 160 in all" in text
     weights = system.process.get_model_weights(state).trainable[0].ravel()
     # Towards (2, -1): eight steps of a noisy mean, noise 0.04 per coordinate and step.
