@@ -156,6 +156,7 @@ def test_what_has_no_common_blanket_is_refused_by_name():
     for kinds, message in (
         ([(one, 5), (KRandomizedResponse(6, 1.0), 5)], "one class, domain and alphabet"),
         ([(one, 5), (BinaryHadamard(5, 2.0), 5)], "one class, domain and alphabet"),
+        ([(BinaryHadamard(n, 1.0), 5) for n in (5, 6)], "one class, domain and alphabet"),
         ([(HadamardResponse(50, 1.0), 5), (HadamardResponse(50, 4.0), 5)], "one class, domain"),
         ([(SubsetSelection(5, 1.0), 5)], "SubsetSelection of different budgets has no blanket"),
         ([(LocalHashing(5, 1.0), 5)], "LocalHashing of different budgets has no blanket"),
@@ -187,7 +188,7 @@ def approximate_channel(rng, epsilon, share):
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.5])
-@pytest.mark.parametrize("people", [2, 4])
+@pytest.mark.parametrize("people", [1, 2, 4])
 def test_no_randomizer_that_is_private_but_for_a_delta_costs_more(people, epsilon):
     from tests.accounting.brute_force import channel_pairs
 
