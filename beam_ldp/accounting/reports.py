@@ -35,7 +35,7 @@ PackedPair = tuple[float, int, tuple[tuple[float, float, float], ...], tuple[int
 def pack_pair(pair: ShufflePair | Sequence[Any] | None) -> PackedPair | None:
     """A `ShufflePair` as numbers: mass, 1 if proved, (first, second, probability) rows, source.
 
-    The second number is 3 if it is proved for a crowd of several budgets.
+    To the second number, twice the people are added that the pair of a mixed crowd is for.
 
     >>> unpack_pair(pack_pair(ShufflePair.clones(1.0))) == ShufflePair.clones(1.0)
     True
@@ -69,7 +69,7 @@ def unpack_pair(packed: PackedPair) -> ShufflePair:
         tuple(p for *_, p in table),
         status,
         "".join(map(chr, source)),
-        proved >= 2,
+        proved // 2,
     )
 
 
@@ -216,6 +216,12 @@ def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:
 
 def _fakes(instance: Any, attribute: Any, value: int) -> None:
     _whole(0)(instance, attribute, value)
+    mixed = instance.local_event.dominating_pair().mixed
+    if mixed and (value or instance.num_reports > mixed + 1):
+        raise ValueError(
+            "num_reports and num_fakes of a crowd of several budgets follow from its people: make "
+            "the event with beam_ldp.accounting.mixed_shuffled_event(kinds, num_fakes)"
+        )
     if value >= instance.num_reports:
         raise ValueError(
             f"num_fakes must be below num_reports ({instance.num_reports}), got {value}"

@@ -53,8 +53,9 @@ class ShufflePair:
             given for, `"conjectured"` if no counterexample is known. The accountant ignores
             conjectured pairs unless asked for them.
         source: Where the pair comes from, in a few words; printed as the method.
-        mixed: Whether the others have randomizers of other budgets above the same blanket: then
-            their reports may hold more of it than the victim's.
+        mixed: Where the others have randomizers of other budgets above the same blanket, for how
+            many of them the mass stands; it may then be more than the victim's report holds. Else
+            0: it is that of everybody.
 
     Raises:
         ValueError: If the table is not that of two probability laws above a common blanket.
@@ -69,7 +70,7 @@ class ShufflePair:
     probabilities: tuple[float, ...]
     proof_status: ProofStatus = "proved"
     source: str = ""
-    mixed: bool = False
+    mixed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blanket_mass", float(self.blanket_mass))

@@ -22,6 +22,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.certificates import certificate_for
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.accounting.shuffle.other_crowds import (
     approximate_shuffle_delta,
     approximate_shuffle_epsilon,
@@ -98,7 +99,7 @@ def test_the_crowd_of_the_mean_mass_would_cost_too_little():
     kinds = [KRandomizedResponse(2, budget) for budget in (8.0, 8.0, 8.0, 1e-3, 1e-3)]
     masses = [kind.dominating_pair().blanket_mass for kind in kinds[1:]]
     table = kinds[0].dominating_pair()
-    mean = ShufflePair(sum(masses) / 4, table.ratios, table.probabilities, mixed=True)
+    mean = ShufflePair(sum(masses) / 4, table.ratios, table.probabilities, mixed=4)
     worst = mixed_pairs(kinds).sticks([0.0])[0]
     assert hockey_stick(mean, 5, 0.0).upper < 0.99 * worst
 
@@ -167,9 +168,18 @@ def test_what_has_no_common_blanket_is_refused_by_name():
             mixed_shuffled_event(kinds)
     with pytest.raises(ValueError, match="num_fakes must be below"):
         mixed_shuffled_event([(one, 5), (KRandomizedResponse(5, 2.0), 5)], num_fakes=10)
+    alone = mixed_shuffled_event([(one, 5), (KRandomizedResponse(5, 2.0), 5)], num_fakes=9)
+    assert event_epsilon(alone, 1e-6) == pytest.approx(2.0, rel=1e-5) and alone.num_reports == 1
     event = mixed_shuffled_event([(one, 50), (KRandomizedResponse(5, 2.0), 50)])
     with pytest.raises(ValueError, match="a crowd of several budgets"):
         SubsampledShuffledDpEvent(event.local_event, 100, 10)
+    for more in (
+        lambda: event.local_event.shuffled(event.num_reports + 1),
+        lambda: with_crowd(event, 101),
+        lambda: ShuffledDpEvent(event.local_event, 50, 1),
+    ):
+        with pytest.raises(ValueError, match="follow from its people"):
+            more()
     with pytest.raises(ValueError, match="GaussianDpEvent .*other_crowds"):
         ShuffledDpEvent(dp_accounting.GaussianDpEvent(1.0), 100)
 
@@ -237,4 +247,4 @@ def test_gaussian_reports():
         first, second = (t + t.T for t in (first, second))  # whose is whose is not seen
         delta = np.maximum(first - math.exp(0.3) * second, 0).sum() / 2 * 0.01
         assert gaussian_shuffle_epsilon(4.0, 2, float(delta)) >= 0.3
-    assert LocalRandomizerDpEvent(1.0).dominating_pair().mixed is False
+    assert LocalRandomizerDpEvent(1.0).dominating_pair().mixed == 0

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
+from beam_ldp.accounting.literature.two_ledgers import central_round_event
 from beam_ldp.federated import (
     DeclaredSampling,
     EpsilonBudget,
@@ -234,3 +235,15 @@ def test_records_of_servers_that_add_noise_are_read_in_the_same_ways():
     assert budget.spent.num_charges == 2 and budget.spent.epsilon == price(event, 2)
     with pytest.raises(ValueError, match='reader must be "shuffled"'):
         planned_event(state, 7, "local")
+
+
+def test_an_adaptive_budget_knows_a_servers_coins():
+    """Rounds whose sizes are chosen on the way need orders, which coins had none of."""
+    budget = EpsilonBudget(1.0, DELTA, adaptive=True)
+    round_event = central_round_event(0.01, 2.0)
+    while not budget.would_exceed(round_event, 50):
+        for _ in range(50):
+            budget.charge(round_event)
+    fixed = ShuffleAccountant().compose(round_event, budget.spent.num_charges)
+    assert budget.spent.num_charges > 100
+    assert fixed.get_epsilon(DELTA) < budget.spent.epsilon <= 1.0

@@ -116,9 +116,11 @@ def mixed_shuffled_event(
     pair = reports.dominating_pair()
     masses = sorted(((local.dominating_pair().blanket_mass, n) for _, local, n in told))
     mass, others = binomial_below(_without(masses, num_fakes + 1))
-    mixed = ShufflePair(
-        mass, pair.ratios, pair.probabilities, "proved", f"{pair.source}, several budgets", True
-    )
+    if not others:  # the victim is alone
+        alone: ShuffledDpEvent = as_event(ShuffledReports(reports, 1))
+        return alone
+    source = f"{pair.source}, several budgets"
+    mixed = ShufflePair(mass, pair.ratios, pair.probabilities, "proved", source, others)
     event: ShuffledDpEvent = as_event(
         ShuffledReports(LocalReports(reports.local_epsilon, mixed), others + 1)
     )
