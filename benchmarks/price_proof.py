@@ -32,6 +32,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
     local_event,
+    mixed_shuffled_event,
     shuffled_event,
 )
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -41,6 +42,7 @@ from tests.accounting.brute_force import (
     channel_pairs,
     coin_pairs,
     crowd_law,
+    mixed_pairs,
     response_rows,
     two_level_pairs,
 )
@@ -194,6 +196,18 @@ def own_shuffle(rng: np.random.Generator) -> Case:
     truth = channel_pairs(rows, people)
     known = clone_epsilon(epsilon, people, delta)
     return Case(ShuffledDpEvent(event, people), 1, delta, [truth], known)
+
+
+def several_budgets(rng: np.random.Generator) -> Case:
+    """One crowd of two local epsilons, and who has which is known."""
+    epsilon, delta, values = some(rng)
+    smaller = float(epsilon * rng.uniform(0.05, 1.0))
+    counts = rng.integers(1, 4 if values == 2 else 3, 2)
+    oracles = KRandomizedResponse(values, epsilon), KRandomizedResponse(values, smaller)
+    kinds = [(oracle, int(n)) for oracle, n in zip(oracles, counts, strict=True)]
+    truth = mixed_pairs([oracle.channel().T for oracle, n in kinds for _ in range(n)])
+    known = clone_epsilon(epsilon, int(counts.sum()), delta)
+    return Case(mixed_shuffled_event(kinds), 1, delta, [truth], known)
 
 
 def shuffle_with_fakes(rng: np.random.Generator) -> Case:
@@ -351,6 +365,7 @@ KINDS: dict[str, Callable[[np.random.Generator], Case]] = {
     "some of several points": several_points,
     "an epoch of rounds, own table": an_epoch,
     "two messages of one sample": columns_of_a_sample,
+    "one shuffle of several budgets": several_budgets,
 }
 
 

@@ -101,6 +101,24 @@ def channel_pairs(rows: Array, people: int, sampled: int | None = None) -> Pairs
     )
 
 
+def mixed_pairs(rows: Sequence[Array]) -> Pairs:
+    """Every data set of people with laws of their own, known to all, and every exchange of one.
+
+    `rows[i]` is the table `[value, report]` of person i.
+    """
+    values = range(len(rows[0]))
+
+    def pairs() -> Iterator[tuple[Array, Array]]:
+        for victim in range(len(rows)):
+            others = [row for i, row in enumerate(rows) if i != victim]
+            for held in itertools.product(values, repeat=len(others)):
+                rest = [row[value] for row, value in zip(others, held)]
+                laws = [crowd_law(np.array([rows[victim][x], *rest])) for x in values]
+                yield from itertools.permutations(laws, 2)
+
+    return _collect(pairs())
+
+
 def two_level_pairs(rows: Array, clients: int, points: int, drawn: int, sent: int) -> Pairs:
     """Every data set of clients with several points, and every exchange of one point."""
     values = range(len(rows))

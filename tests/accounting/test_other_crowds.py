@@ -37,26 +37,11 @@ from beam_ldp.randomizers.frequency import (
     LocalHashing,
     SubsetSelection,
 )
-from tests.accounting.brute_force import Pairs, crowd_law
+from tests.accounting.brute_force import channel_pairs, mixed_pairs
 
 pytestmark = pytest.mark.exact
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)
-
-
-def mixed_pairs(randomizers):
-    """Every data set of these people, everybody's budget being known, and every exchange."""
-    rows = [randomizer.channel().T for randomizer in randomizers]
-    values = range(len(rows[0]))
-    found = []
-    for victim in range(len(rows)):
-        others = rows[:victim] + rows[victim + 1 :]
-        for held in itertools.product(values, repeat=len(others)):
-            rest = [row[value] for row, value in zip(others, held)]
-            laws = [crowd_law(np.array([rows[victim][x], *rest])) for x in values]
-            found += list(itertools.permutations(laws, 2))
-    first, second = zip(*found)
-    return Pairs(np.array(first), np.array(second))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +59,7 @@ def test_no_data_set_of_people_with_several_budgets_costs_more(domain, budgets):
     kinds = {budget: budgets.count(budget) for budget in budgets}
     event = mixed_shuffled_event([(KRandomizedResponse(domain, b), n) for b, n in kinds.items()])
     assert event.num_reports <= len(budgets) and event.local_epsilon == max(budgets)
-    pairs = mixed_pairs(people)
+    pairs = mixed_pairs([person.channel().T for person in people])
     pair = event.local_event.dominating_pair()
     charged = [
         max(hockey_stick(side, event.num_reports, e).upper for side in (pair, pair.swapped()))
@@ -100,7 +85,7 @@ def test_the_crowd_of_the_mean_mass_would_cost_too_little():
     masses = [kind.dominating_pair().blanket_mass for kind in kinds[1:]]
     table = kinds[0].dominating_pair()
     mean = ShufflePair(sum(masses) / 4, table.ratios, table.probabilities, mixed=4)
-    worst = mixed_pairs(kinds).sticks([0.0])[0]
+    worst = mixed_pairs([kind.channel().T for kind in kinds]).sticks([0.0])[0]
     assert hockey_stick(mean, 5, 0.0).upper < 0.99 * worst
 
 
@@ -200,8 +185,6 @@ def approximate_channel(rng, epsilon, share):
 @pytest.mark.parametrize("epsilon", [0.5, 1.5])
 @pytest.mark.parametrize("people", [1, 2, 4])
 def test_no_randomizer_that_is_private_but_for_a_delta_costs_more(people, epsilon):
-    from tests.accounting.brute_force import channel_pairs
-
     rng, exceeded = np.random.default_rng(people), 0
     losses = (0.0, 0.3, 0.99 * epsilon, epsilon, 2 * epsilon)
     for share in (0.01, 0.1, 0.4):

@@ -101,7 +101,7 @@ def refusal(event: dp_accounting.DpEvent) -> str | None:
     if isinstance(event, _SAMPLES):
         if sampled(event) is not None:
             return None
-        return "under replace-one only a Gaussian mechanism can be sampled"
+        return "under replace-one only a Gaussian mechanism can be sampled, at a rate in (0, 1]"
     if _orders(np.array([2.0])).supports(event) or isinstance(event, _BY_LOSSES):
         return None
     return f"{type(event).__name__} has no finite privacy cost under replace-one"
