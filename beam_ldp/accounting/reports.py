@@ -178,6 +178,11 @@ class LocalReports:
             return ShufflePair.clones(self.local_epsilon)
         return unpack_pair(self.pair)
 
+    @property
+    def mixed(self) -> int:
+        """Of a crowd of several budgets, the others that the pair is for; else 0."""
+        return 0 if self.pair is None else self.pair[1] // 2
+
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
         return tuple(map(unpack_pair, self.witnesses))
@@ -216,7 +221,7 @@ def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:
 
 def _fakes(instance: Any, attribute: Any, value: int) -> None:
     _whole(0)(instance, attribute, value)
-    mixed = instance.local_event.dominating_pair().mixed
+    mixed = instance.local_event.mixed
     if mixed and (value or instance.num_reports > mixed + 1):
         raise ValueError(
             "num_reports and num_fakes of a crowd of several budgets follow from its people: make "
@@ -378,7 +383,7 @@ def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
             f"{attribute.name} must not split the crowd by something public where people are "
             "sampled: price ShuffledDpEvent(local_event, num_drawn), without credit for sampling"
         )
-    if value.dominating_pair().mixed:
+    if value.mixed:
         raise ValueError(
             f"{attribute.name} must not be that of a crowd of several budgets: which of them a "
             "sample holds is not the same for everybody. Price the crowd without sampling"
