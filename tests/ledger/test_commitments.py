@@ -20,6 +20,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.composition.ledger_bounds import Schedule, event_divergences
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
+from beam_ldp.accounting.literature.two_ledgers import central_round_event
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.ledger.losses import CHANCES, as_json, loss_of, orders_for, times
@@ -53,6 +54,17 @@ def test_a_committed_schedule_costs_little_more_than_a_fixed_one(share: float, m
     assert fixed < found < most * fixed
     alone = times(loss_of(as_json(ROUND), orders), ROUNDS)
     assert alone.epsilon(orders, DELTA, chances=share)[0] > 1.09 * fixed
+
+
+def test_a_committed_training_with_a_servers_coins_costs_about_its_plan(tmp_path: Any) -> None:
+    """0.563 by its losses; 2.04 round by round; 36.2 were charged when coins had no orders."""
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    whole = dp_accounting.SelfComposedDpEvent(central_round_event(0.002, 1.0), 100)
+    ledger.set_budget("d", epsilon=1.0, delta=1e-9, chances=0.5)
+    committed = ledger.status("d").committing(whole)
+    assert 0.5632 < ledger.would_grant("d", committed) < 0.58
+    with pytest.raises(BudgetExceededError, match=r"would make it 2\.0"):
+        ledger.would_grant("d", whole)
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
