@@ -277,7 +277,7 @@ def test_statement_of_an_adaptive_clip():
     text = training_statement(record)
     assert "starting at 0.005 and following the median of the norms" in text
     assert "of local epsilon 0.2 out of 2" in text
-    assert "nothing better is proved for two messages from one sample" in text
+    assert "nothing better is proved for two messages of different kinds" in text
 
 
 @pytest.mark.exact
