@@ -7,34 +7,44 @@ any other price gets one that says why it cannot be checked independently.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+
+from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
-from beam_ldp.accounting.reports import UNKNOWN_GROUPS, unpack_pair
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, smallest_group
+from beam_ldp.randomizers.shuffle_pair import smallest_group
 from beam_ldp.randomizers.special import brentq
 from beam_ldp.verifier import verify
+from beam_ldp.verifier.verify import Leaves, Part
 
 SLACK = Fraction(1, 2000)
-_SCALE = 10**36  # of the integer weights
-_NOISES = (0.02, 0.01, 0.004, 0.001)  # widths of the Gaussian over that of the sum
-_DECAY = 5.5  # exp(-5.5^2 / 2): where frequencies are cut
-_DIGITS = 12  # of a tilt, a noise and a spacing: any will do
+_SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first that does is taken
+_OF_LOSSES = "0.01"  # of a shuffle among several, and of the sum of all losses
+_DIGITS = 9  # of a tilt, a loss and its delta: any will do
+_STEPS_PER_DEVIATION = 16  # of the losses of a shuffle among several
+_GROWTH = {True: 0.03, False: 0.01}  # of their distance, beyond: of many releases and of few
+_MANY = 8
+_NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
+_MOST_PARTS = 64
 
-_SHUFFLED = "ShuffledDpEvent"
 _NO_BOUND = "it states no finite epsilon"
-_SEVERAL = "certificates know local epsilons and one shuffle of one report each, and no more yet"
-_TOO_TIGHT = "its event alone does not prove its epsilon, or not by a sum of few enough nodes"
 _NOT_PROVED = "its bound is conjectured"
+_TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
+_TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
+_BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
 
 
 def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
     """The certificate of a statement, or one of kind "none" that says why there is no other.
 
-    About 20 ms of one shuffled release, less of any other.
+    About 10 ms of one shuffled release, half a second of each kind of release in a composition.
 
     Args:
         statement: what a privacy record holds: `epsilon` (None in a simulation), `delta`, `event`
@@ -46,7 +56,7 @@ def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
     >>> stated = {"epsilon": float(event_epsilon(event, 1e-6)), "delta": 1e-6,
     ...           "event": event_to_json(event), "proof_status": "proved"}
     >>> found = certificate_for(stated)
-    >>> found["kind"], found["crowd"], len(found["sums"])
+    >>> found["kind"], found["parts"][0]["crowd"], len(found["tilts"])
     ('shuffle', 100000, 1)
     >>> verify.verify({**stated, "certificate": found}).text
     'confirmed at epsilon 0.169856 delta 1e-06 (stated: 0.169771)'
@@ -56,139 +66,194 @@ def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
         return _none(_NO_BOUND)
     if statement["proof_status"] != "proved":
         return _none(_NOT_PROVED)
-    for found in _candidates(statement):
-        if verify.verify({**statement, "certificate": found}).code == verify.CONFIRMED:
-            return found
-    why = _TOO_TIGHT if event["event"]["kind"] == _SHUFFLED else _SEVERAL
-    return _none(why)
+    found: dict[str, Any] = json.loads(_confirmed(json.dumps(event), epsilon, statement["delta"]))
+    return (
+        found if found["kind"] == "none" else found | {"identity": statement.get("identity_digest")}
+    )
 
 
 def _none(why: str) -> dict[str, Any]:
     return {"version": verify.VERSION, "kind": "none", "why": why}
 
 
-def _head(statement: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return {
-        "version": verify.VERSION,
-        "kind": kind,
-        "epsilon": statement["epsilon"],
-        "delta": statement["delta"],
-        "identity": statement.get("identity_digest"),
-    }
+@lru_cache(maxsize=64)
+def _confirmed(event: str, epsilon: float, delta: float) -> str:
+    """As JSON, the first that the verifier confirms, bound to no release yet."""
+    statement = {"epsilon": epsilon, "delta": delta, "event": json.loads(event)}
+    try:
+        with localcontext(verify.CONTEXT):
+            for found in _candidates(statement["event"]["event"], epsilon, delta):
+                certificate = {"epsilon": epsilon, "delta": delta, **found}
+                told = verify.verify({**statement, "certificate": certificate})
+                if told.code == verify.CONFIRMED:
+                    return json.dumps(certificate)
+    except verify.Refuted as why:  # there is something in the event that it has no step for
+        return json.dumps(_none(str(why)))
+    length = '"squared_change": ' in event and '"squared_change": null' not in event
+    return json.dumps(_none(_BY_LENGTH if length else _TOO_TIGHT))
 
 
-def _candidates(statement: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _candidates(content: dict[str, Any], epsilon: float, delta: float) -> Iterator[dict[str, Any]]:
     """Certificates that may hold, the cheapest first."""
-    slack = {"slack": f"{SLACK.numerator}/{SLACK.denominator}"}
-    yield _head(statement, "local") | slack
-    event = statement["event"]["event"]
-    if event["kind"] != _SHUFFLED or event["local_event"]["public_groups"] == UNKNOWN_GROUPS:
+    slack = f"{SLACK.numerator}/{SLACK.denominator}"
+    head = {"version": verify.VERSION, "slack": slack}
+    yield head | {"kind": "local"}
+    if delta <= 0.0:
         return
-    local, honest = event["local_event"], event["num_reports"] - event["num_fakes"]
-    crowd = smallest_group(honest, local["public_groups"])
-    epsilon = statement["epsilon"] * (1.0 + float(SLACK))
-    reports = {"reports": event["num_reports"], "honest": honest, "crowd": crowd}
-    for any_randomizer, pair in _pairs(local):
-        table = _weights(pair)
-        weights: dict[str, Any] = {
-            name: [str(w) for w in getattr(table, name)] for name in ("first", "second", "blanket")
-        }
-        weights |= {"scale": str(table.scale), "mass": f"{sum(table.blanket)}/{table.scale}"}
-        facts = reports | {"any_randomizer": any_randomizer} | weights
-        for noise in _NOISES:
-            sums = [_grid(side, crowd, epsilon, noise) for side in table.sides()]
-            yield _head(statement, "shuffle") | slack | facts | {"sums": sums}
+    event, loosened = verify.leaves(content), epsilon * (1.0 + float(SLACK))
+    if len(event) > _MOST_PARTS:
+        raise verify.Refuted(_TOO_MANY)
+    if [(one["kind"], times) for one, times in event] != [("ShuffledDpEvent", 1)]:
+        yield head | {"kind": "composed"} | _composed(event, loosened, delta)
+        return
+    for choice in _choices(event[0][0]):
+        (part,) = verify.parts_of(event, [choice])
+        tilts = [_text(_tilt(side, loosened)) for side in _sides(part)]
+        one = {"kind": "shuffle", "parts": [choice | part.facts()], "tilts": tilts}
+        for smoothing in _SMOOTHINGS:
+            yield head | one | {"smoothing": smoothing}
 
 
-def _pairs(local: Mapping[str, Any]) -> Iterator[tuple[bool, ShufflePair]]:
-    """The pairs that the accountant tries, and whether each is that of every randomizer."""
-    if local["pair"] is not None:
-        own = unpack_pair(local["pair"])
-        if own.proof_status == "proved":
-            yield False, own
-    yield True, ShufflePair.clones(local["local_epsilon"])
+def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a certificate may suppose of a release: its own table first."""
+    local = one.get("local_event", one)
+    crowd: dict[str, Any] = {}
+    if local["public_groups"] > 1:
+        honest = one["num_reports"] - one["num_fakes"]
+        crowd["crowd"] = smallest_group(honest, local["public_groups"])
+    own = local["pair"] is not None and local["pair"][1] == 1
+    return [{"any_randomizer": anybody} | crowd for anybody in ([False, True] if own else [True])]
 
 
-def _weights(pair: ShufflePair) -> verify.Table:
-    """The pair in integers: both laws sum to the scale, and contain the blanket."""
-    kept = [
-        (Fraction(first), Fraction(second), Fraction(p))
-        for (first, second), p in zip(pair.ratios, pair.probabilities, strict=True)
-        if p > 0.0
-    ]
-    first = _integers([r * p for r, _, p in kept])
-    second = _integers([r * p for _, r, p in kept])
-    if len(kept) == 2 and kept[0][:2] == kept[1][1::-1]:  # two places to round, mirrored too
-        second = first[::-1]
-    total = sum(p for *_, p in kept)
-    mass = Fraction(pair.blanket_mass) * _SCALE / total
-    blanket = [
-        min(f, s, math.floor(mass * p)) for f, s, (*_, p) in zip(first, second, kept, strict=True)
-    ]
-    return verify.Table(first, second, blanket, _SCALE)
+# One shuffle -------------------------------------------------------------------------------
 
 
-def _integers(masses: list[Fraction]) -> list[int]:
-    """In proportion to the masses, of the scale as their sum."""
-    total = sum(masses)
-    found = [math.floor(mass * _SCALE / total) for mass in masses]
-    found[found.index(max(found))] += _SCALE - sum(found)
-    return found
+def _sides(part: Part) -> list[Part]:
+    return [part._replace(table=side) for side in part.table.sides()]
 
 
-class _Law(NamedTuple):
-    """The atoms of one summand other than zero."""
-
-    values: list[float]
-    probabilities: list[float]
-
-    def log_moment(self, tilt: float) -> float:
-        parts = zip(self.values, self.probabilities, strict=True)
-        return math.log1p(math.fsum(p * math.expm1(min(tilt * x, 700.0)) for x, p in parts))
-
-    def mean(self, tilt: float) -> float:
-        """Of the tilted law."""
-        parts = zip(self.values, self.probabilities, strict=True)
-        total = math.fsum(p * x * math.exp(tilt * x) for x, p in parts)
-        return total / math.exp(self.log_moment(tilt))
-
-    def variance(self, tilt: float) -> float:
-        """Of the tilted law."""
-        parts = list(zip(self.values, self.probabilities, strict=True))
-        total = math.exp(self.log_moment(tilt))
-        mean = math.fsum(p * x * math.exp(tilt * x) for x, p in parts) / total
-        square = math.fsum(p * x * x * math.exp(tilt * x) for x, p in parts) / total
-        return max(square - mean * mean, 1e-300)
-
-
-def _grid(table: verify.Table, crowd: int, epsilon: float, noise: float) -> dict[str, Any]:
-    """The sum of a direction: its tilt at the saddle point, and as few nodes as it needs."""
-    odds = Fraction(math.exp(epsilon))
-    law = _Law(
-        [float((f - odds * s) / b) for f, s, b in table.kinds()],
-        [b / table.scale for *_, b in table.kinds()],
+def _tilt(part: Part, epsilon: float) -> float:
+    """Near the saddle point of the sum, and no less than twice the inverse of its deviation."""
+    odds, scale = Fraction(math.exp(epsilon)), part.table.scale
+    absent = (odds - 1) * (1 - part.rate) / part.rate
+    blanket = [b for *_, b in part.table.kinds]
+    values = np.array(
+        [-absent, *((f - odds * s) / b - absent for f, s, b in part.table.kinds)], float
     )
-    largest = max(law.values)
-    if largest <= 0:
-        return {"tilt": "1", "noise": "1", "spacing": "1", "nodes": 1}
-    width = math.sqrt(crowd * law.variance(0.0))
+    probabilities = np.array([scale - sum(blanket), *blanket], float) / scale
+    largest = float(values.max())
+    if largest <= 0.0:
+        return 1.0
+    mean = float(probabilities @ values)
+    width = math.sqrt(part.crowd * float(probabilities @ (values - mean) ** 2))
 
     def slope(log_tilt: float) -> float:
         """Of crowd * log_moment - 2 log(tilt), whose least value is the saddle point."""
         tilt = math.exp(log_tilt)
-        return crowd * law.mean(tilt) * tilt - 2.0
+        shares = probabilities * np.exp(tilt * (values - largest))
+        return part.crowd * float(shares @ values / shares.sum()) * tilt - 2.0
 
     high = math.log(600.0 / largest)
     low = min(math.log(1e-3 / width), high - 1.0)
-    tilt = math.exp(brentq(slope, low, high, rtol=1e-6) if slope(high) > 0.0 else high)
-    width = math.sqrt(crowd * law.variance(tilt))
-    spacing = 2.0 * math.pi / (7.0 * width + 14.0 / tilt)
-    nodes = math.ceil(_DECAY / (noise * width * spacing))
-    numbers = {"tilt": tilt, "noise": noise * width, "spacing": spacing}
-    return {**{name: _text(x) for name, x in numbers.items()}, "nodes": nodes}
+    saddle = math.exp(brentq(slope, low, high, rtol=1e-4) if slope(high) > 0.0 else high)
+    return max(saddle, min(2.0 / width, math.exp(high)))
 
 
-def _text(value: float) -> str:
-    """A positive number to a few digits, without an exponent."""
-    places = max(0, _DIGITS - math.floor(math.log10(value)))
-    return f"{value:.{places}f}"
+# Several -----------------------------------------------------------------------------------
+
+
+def _composed(event: Leaves, epsilon: float, delta: float) -> dict[str, Any]:
+    choices: list[dict[str, Any]] = []
+    for one, _ in event:
+        if one["kind"] == "ShuffledMessagesDpEvent":
+            choices += [{} for _ in one["messages"]]
+        elif one["kind"] != "GaussianDpEvent":
+            choices.append(_least(one))
+    parts = verify.parts_of(event, choices)
+    many = sum(part.times for part in parts) >= _MANY
+    told, laws = [], []
+    for part, choice in zip(parts, choices, strict=True):
+        knots = _knots(part, _NEGLIGIBLE * delta / part.times, _GROWTH[many])
+        told.append(choice | part.facts() | {"knots": knots, "smoothing": _OF_LOSSES})
+        laws.append((part.times, verify.law_of(knots)[0]))
+    noises = [(one["noise_multiplier"], n) for one, n in event if "noise_multiplier" in one]
+    variance = math.fsum(n * (2.0 / noise) ** 2 for noise, n in noises)
+    tilt = _text(_tilt_of_losses(laws, epsilon, variance))
+    return {"parts": told, "tilt": tilt, "smoothing": _OF_LOSSES}
+
+
+def _least(one: dict[str, Any]) -> dict[str, Any]:
+    """Of its tables the one that tells less."""
+    return min(
+        _choices(one), key=lambda choice: _deviation(verify.parts_of([(one, 1)], [choice])[0])
+    )
+
+
+def _deviation(part: Part) -> float:
+    """Standard deviation of the loss of one shuffle, for large crowds."""
+    square = sum(Fraction((f - s) ** 2, b) for f, s, b in part.table.kinds) / part.table.scale
+    return float(part.rate) * math.sqrt(square / part.crowd)
+
+
+def _knots(part: Part, negligible: float, growth: float) -> list[list[str]]:
+    """Losses, a delta that is proved at each, and the tilts of that: see `verify.law_of`."""
+    ratio = max(Fraction(max(f, s), min(f, s)) for f, s, _ in part.table.kinds)
+    top = math.log1p(float(part.rate * (ratio - 1))) * (1 + 1e-9)
+    step = min(_deviation(part), top) / _STEPS_PER_DEVIATION
+    found: list[list[str]] = []
+    loss, height = 0.0, Fraction(1)
+    while height > negligible and (not found or loss < top):
+        loss = min(max(loss + step, loss * (1 + growth)), top) if found else 0.0
+        at = _text(loss)
+        tilts = [_text(_tilt(side, float(at))) for side in _sides(part)]
+        height = verify.shuffle_delta(part, Fraction(at), tilts, _OF_LOSSES)
+        found.append([at, _text(height), *tilts])
+    return _convex(found)
+
+
+def _convex(knots: list[list[str]]) -> list[list[str]]:
+    """Without those above a chord of the others, which is proved too: the true curve is convex."""
+    kept: list[tuple[Decimal, Decimal]] = []
+    result: list[list[str]] = []
+    for knot in knots:
+        here = Decimal(knot[0]).exp(), Decimal(knot[1])
+        while len(kept) > 1 and _slope(kept[-2], kept[-1]) > _slope(kept[-1], here):
+            kept.pop()
+            result.pop()
+        kept.append(here)
+        result.append(knot)
+    return result
+
+
+def _slope(one: tuple[Decimal, Decimal], other: tuple[Decimal, Decimal]) -> Decimal:
+    return (other[1] - one[1]) / (other[0] - one[0])
+
+
+def _tilt_of_losses(laws: list[tuple[int, Any]], epsilon: float, variance: float) -> float:
+    """Near the least value of the logarithm of the transform, at real tilts above one."""
+    floats = [(times, *np.array(atoms, float).T) for times, atoms in laws]
+    mean = -epsilon - variance / 2.0
+
+    def log_bound(log_excess: float) -> float:
+        tilt = 1.0 + math.exp(log_excess)
+        total = tilt * mean + tilt * tilt * variance / 2.0 - math.log(tilt) - log_excess
+        for times, losses, masses in floats:
+            total += times * log_sum(np.log(np.maximum(masses, 1e-300)) + tilt * losses)
+        return total
+
+    low, high = math.log(1e-3), math.log(1e6)
+    for _ in range(40):
+        third = (high - low) / 3.0
+        if log_bound(low + third) < log_bound(high - third):
+            high -= third
+        else:
+            low += third
+    return 1.0 + math.exp(low)
+
+
+def _text(value: float | Fraction) -> str:
+    """A number >= 0 to a few digits, rounded up, without an exponent."""
+    exact = Fraction(value)
+    number = Decimal(exact.numerator) / Decimal(exact.denominator)
+    digits = Context(prec=_DIGITS, rounding=ROUND_CEILING)
+    return f"{digits.plus(number):f}"
