@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sqlite3
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -13,12 +14,13 @@ import hypothesis
 import psutil
 import pytest
 
-from tests import beam_memory
+from tests import beam_memory, confirmed
 from tests.engines.fixtures import engine, engine_named, engine_options  # noqa: F401
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
 REQUIRED = "BEAM_LDP_REQUIRE_TOOLS"  # set by `.ci/run`
+RECORDS = "beam_ldp.pipelines.records.record"
 LIMIT_SECONDS = 300
 LONG_LIMIT_SECONDS = 900
 
@@ -66,7 +68,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What stays to the end, thousands of tests and modules, is not looked through for garbage."""
+    """What stays to the end, thousands of tests and modules, is not looked through for garbage.
+
+    Where tests were found that may release something, every release is looked at.
+    """
+    if RECORDS in sys.modules:
+        confirmed.install()
     gc.collect()
     gc.freeze()
 

@@ -173,9 +173,11 @@ def _become(order: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
+    confirmed = importlib.import_module("confirmed")  # beside this file
     sys.path.pop(0)  # the folder of this file
     for name in IMPORTED:
         importlib.import_module(name)
+    confirmed.install()
     first, *rest = _become(_orders(sys.argv[1]))
     if first == "-m":
         sys.argv = rest

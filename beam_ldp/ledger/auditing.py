@@ -7,6 +7,7 @@ the rows say of themselves but the events, and prices those anew.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,7 +31,7 @@ from beam_ldp.ledger.recomputing import (
 from beam_ldp.ledger.rows import RESERVE, Anchor, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
-from beam_ldp.verifier.verify import REFUTED, verify
+from beam_ldp.verifier.verify import CONFIRMED, MOST_SLACK, REFUTED, verify
 
 Outcome = Literal["passed", "failed", "no evidence"]
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
@@ -366,13 +367,18 @@ def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
 
 
 def _certified(state: LedgerState, sample: int | None) -> Check:
-    """What a program that knows nothing of ours says of each release, from its certificate."""
+    """What a program that knows nothing of ours says of each release, from its certificate.
+
+    And of all that it confirmed about the same people, where it read everything: the sums, which
+    need no accountant either (basic composition, also of releases that were chosen adaptively).
+    """
     name = "an independent program confirms each certificate of a release"
     settled = [c for c in _charges(state) if c.settled is not None and c.about.get("certificate")]
     if not settled:
         return Check(name, "no evidence", ("no run left a certificate",))
     chosen = settled if sample is None else settled[:: -(-len(settled) // sample)]
     told, refuted = [], False
+    confirmed: dict[str, list[Mapping[str, Any]]] = {}
     for charge in chosen:
         code, text = verify({
             **{key: charge.about.get(key) for key in ("epsilon", "delta", "certificate")},
@@ -381,8 +387,19 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
         })  # fmt: skip
         refuted |= code == REFUTED
         told.append(f"run {charge.run_id!r}: {text}")
+        if code == CONFIRMED:
+            confirmed.setdefault(charge.population, []).append(charge.about)
     if len(chosen) < len(settled):
         told.append(f"{len(chosen):,} of {len(settled):,} certificates were read")
+        return Check(name, "failed" if refuted else "passed", tuple(told))
+    released = Counter(c.population for c in _charges(state) if c.settled is not None)
+    for people, abouts in confirmed.items():
+        epsilon = math.fsum(about["epsilon"] for about in abouts) * (1 + float(MOST_SLACK))
+        delta = math.fsum(about["delta"] for about in abouts)
+        told.append(
+            f"population {people!r}: {len(abouts):,} of {released[people]:,} releases are "
+            f"confirmed, together at epsilon {epsilon:.6g} delta {delta:.6g} by adding up"
+        )
     return Check(name, "failed" if refuted else "passed", tuple(told))
 
 

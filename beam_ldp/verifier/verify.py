@@ -20,14 +20,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-VERSION = 2
+VERSION = 1
 MOST_SLACK = Fraction(1, 2000)
 MOST_ATOMS, MOST_WORK, MOST_COUNT, MOST_GROUP, MOST_DIGITS = 4096, 10**7, 10**12, 10**6, 300
 DIGITS, BITS = 60, 128  # of a Decimal, and of a fixed-point number: in units of 2**-BITS
 CONTEXT = Context(prec=DIGITS, Emin=-(10**9), Emax=10**9)
 ONE = 1 << BITS
 SCALE = 10**36  # of the integer weights of a table
-SAFE = 1 + Decimal(1).scaleb(-30)  # covers all roundings of Decimals, see "Rounding"
+SAFE = Decimal("1.000000000000000000000000000001")  # covers roundings of Decimals, "Rounding"
 PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 CONFIRMED, REFUTED, NOTHING = 0, 1, 2
 
@@ -136,6 +136,9 @@ _FIELDS = {
     "SubsampledShuffledDpEvent": "local_event num_users num_drawn num_received num_fakes "
     "points_per_client points_sampled sampling",
     "GaussianDpEvent": "noise_multiplier",
+    "ComposedDpEvent": "events",
+    "SelfComposedDpEvent": "event count",
+    "NoOpDpEvent": "",
 }
 
 
@@ -144,13 +147,13 @@ def leaves(event: Json) -> Leaves:
     found: dict[str, tuple[Json, int]] = {}
 
     def add(one: Json, count: int) -> None:
+        _known(one)
         if one["kind"] == "ComposedDpEvent":
             for part in one["events"]:
                 add(part, count)
         elif one["kind"] == "SelfComposedDpEvent":
             add(one["event"], count * _whole(one["count"], 0))
         elif one["kind"] != "NoOpDpEvent" and count:
-            _known(one)
             name = json.dumps(one, sort_keys=True)
             found[name] = one, count + found.get(name, (one, 0))[1]
 
@@ -161,7 +164,7 @@ def leaves(event: Json) -> Leaves:
 def _known(event: Json) -> None:
     """Every field of it is known: one more may mean anything."""
     kind = str(event["kind"])
-    known = {*event} == {"kind", *_FIELDS.get(kind, "").split()}
+    known = {*event} == {"kind", *_FIELDS.get(kind, "?").split()}
     _need(known, f"there is no step for events such as its {kind[:40]}")
 
 
@@ -205,8 +208,7 @@ def own_table(pair: list[Any], budget: Fraction) -> Table:
     rows = [[_number(x) for x in row] for row in every if row[2] > 0]
     _need(proved == 1 and len(rows) <= MOST_ATOMS, "the event's table is not said to be proved")
     both = [[row[side] * row[2] for row in rows] for side in (0, 1)]
-    units = [SCALE / sum(column) for column in both]
-    first, second = ([math.floor(x * u) for x in c] for c, u in zip(both, units))
+    first, second = ([math.floor(x * SCALE / t) for x in c] for c, t in zip(both, map(sum, both)))
     for column in (first, second):
         column[column.index(max(column))] += SCALE - sum(column)
     share = _number(mass) * SCALE / sum(row[2] for row in rows)
@@ -240,8 +242,7 @@ class Part(NamedTuple):
 
 
 def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
-    """The shuffles of an event; of each the certificate chooses `any_randomizer`, that its table
-    is that of all of its epsilon, and in public groups a `crowd`; else it repeats the event."""
+    """The shuffles of an event. `any_randomizer` and `crowd` are chosen, the rest repeats it."""
     found: list[Part] = []
     for one, times in event:
         if one["kind"] == "ShuffledMessagesDpEvent":
@@ -431,8 +432,7 @@ def _delta(event: Leaves, certificate: Json, epsilon: Fraction) -> Fraction:
 
 
 def law_of(knots: list[list[str]]) -> tuple[list[tuple[Fraction, Fraction]], Fraction]:
-    """Losses under the second law, and the mass under the first of losses without bound, of a pair
-    whose hockey stick is the chords between the knots."""
+    """Losses of a pair whose hockey stick is the chords between knots, and the mass of no bound."""
     at, heights = ([_rational(knot[place]) for knot in knots] for place in (0, 1))
     ratios = [_decimal(loss).exp() for loss in at]
     _need(at[0] == 0 and at == sorted({*at}), "its losses do not ascend from zero")

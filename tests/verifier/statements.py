@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import dp_accounting
 import numpy as np
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.certificates import certificate_for
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.events import as_event
+from beam_ldp.accounting.reports import LocalReports, ShuffledMessages
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     KRandomizedResponse,
@@ -19,7 +21,7 @@ from beam_ldp.randomizers.frequency import (
     SubsetSelection,
     UnaryEncoding,
 )
-from beam_ldp.randomizers.mean import BinaryVectorMean, ScalarMean
+from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, ScalarMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 KINDS: tuple[tuple[Any, bool], ...] = (  # and whether it has a domain
@@ -71,6 +73,40 @@ def attr_evolve(event: Any, num_fakes: int) -> Any:
     return type(event)(event.local_event, event.num_reports, num_fakes)
 
 
-def several_messages() -> Any:
-    """A release of several messages per person, which no certificate is defined for."""
-    return shuffled_event(BinaryVectorMean(8, 4.0), 50_000)
+def compositions(seed: int = 0) -> Iterator[tuple[str, Any, float]]:
+    """Releases of several kinds together, by what people call them, with a delta; the cheap first.
+
+    Seeds above 0 vary how many people there are.
+    """
+    more = np.random.default_rng(seed).uniform(1.0, 3.0) if seed else 1.0
+    any_of = LocalReports(2.0)
+
+    def people(count: int) -> int:
+        return int(count * more)
+
+    def rounds(event: Any, count: int) -> Any:
+        return dp_accounting.SelfComposedDpEvent(as_event(event), count)
+
+    yield "a server's noise", rounds(dp_accounting.GaussianDpEvent(20.0 * more), 10), 1e-6
+    yield "rounds of everybody", rounds(any_of.shuffled(people(1_000_000)), 100), 1e-8
+    yield "a vector", shuffled_event(BinaryVectorMean(8, 4.0), people(400_000)), 1e-6
+    rated = any_of.sampled(people(600_000), people(20_000))
+    yield "rounds of a sample", rounds(rated, 600), 1e-5
+    coins = any_of.sampled(people(600_000), people(20_000), sampling="self")
+    yield "rounds of coins", rounds(coins, 600), 1e-5
+    lopsided = LocalReports(1.8, LOPSIDED).shuffled(people(300_000))
+    yield "lopsided rounds", rounds(lopsided, 20), 1e-6
+    grouped = shuffled_event(BinaryHadamard(8, 2.0, row="public"), people(300_000))
+    yield "in public groups", rounds(grouped, 10), 1e-6
+    asked = [shuffled_event(KRandomizedResponse(k, 1.0), people(300_000)) for k in (3, 4)]
+    yield "two questions", dp_accounting.ComposedDpEvent(asked), 1e-6
+    levels = shuffled_event(L1Mean(40, 6.0), people(200_000))
+    yield "levels of blocks", levels, 1e-6
+    noisy = [rounds(any_of.shuffled(people(200_000)), 3), dp_accounting.GaussianDpEvent(40.0)]
+    mixed = dp_accounting.ComposedDpEvent([*noisy, as_event(LocalReports(0.02)), levels])
+    yield "all of them", mixed, 1e-6
+
+
+def bounded_length() -> Any:
+    """A release whose price rests on the length of vectors, for which no certificate has a step."""
+    return as_event(ShuffledMessages(((400, 0.5),), 10_000, squared_change=2.0))

@@ -10,7 +10,7 @@ import pytest
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, Check, audit
 from tests.ledger.asked import asked
-from tests.verifier.statements import several_messages, statement
+from tests.verifier.statements import bounded_length, statement
 
 pytestmark = pytest.mark.exact
 
@@ -35,15 +35,34 @@ def _about(event: Any, run: str = "run", **changed: Any) -> dict[str, Any]:
 def test_a_release_is_confirmed(tmp_path: Path) -> None:
     found = _certified(tmp_path, EVENT, _about(EVENT))
     assert found.outcome == "passed"
-    (said,) = found.findings
+    said, total = found.findings
     assert said.startswith("run 'run': confirmed at epsilon 0.155")
+    assert total.startswith("population 'visits': 1 of 1 releases are confirmed, together at eps")
+
+
+def test_what_is_confirmed_is_added_up(tmp_path: Path) -> None:
+    """Of each run once, whatever its certificate; what has none is counted, and not added."""
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'p.db'}")
+    ledger.set_budget("visits", epsilon=30.0, delta=1e-5)
+    events = {"one": EVENT, "again": EVENT, "long": bounded_length()}
+    for run, event in events.items():
+        ledger.reserve("visits", run, event, identity=asked("visits", run))
+        for _ in range(2):  # settled again, which changes nothing
+            ledger.settle(run, event, identity=asked("visits", run), about=_about(event, run))
+    (found,) = [c for c in audit(ledger.rows()).checks if "certificate" in c.name]
+    assert found.outcome == "passed" and len(found.findings) == 4
+    epsilon = 2 * _about(EVENT)["epsilon"] * 1.0005
+    assert found.findings[-1] == (
+        "population 'visits': 2 of 3 releases are confirmed, together at epsilon "
+        f"{epsilon:.6g} delta 2e-06 by adding up"
+    )
 
 
 def test_a_release_without_one_is_said_to_have_none(tmp_path: Path) -> None:
-    event = several_messages()
+    event = bounded_length()
     found = _certified(tmp_path, event, _about(event))
     assert found.outcome == "passed"
-    assert "not independently checkable: certificates know" in found.findings[0]
+    assert "not independently checkable: its bound rests on how long" in found.findings[0]
     (tmp_path / "p.db").unlink()
     assert _certified(tmp_path, EVENT, {}).outcome == "no evidence"
 
@@ -52,8 +71,8 @@ def test_a_release_without_one_is_said_to_have_none(tmp_path: Path) -> None:
     ("about", "why"),
     [
         (_about(EVENT, epsilon=0.1), "another epsilon"),
-        (_about(ShuffledDpEvent(EVENT.local_event, 11_000)), "counts other reports"),
-        (_about(EVENT, run="another"), "another release"),
+        (_about(ShuffledDpEvent(EVENT.local_event, 11_000)), "its crowd is not that of the event"),
+        (_about(EVENT, run="another"), "another identity"),
     ],
 )
 def test_a_certificate_is_bound_to_its_row(tmp_path: Path, about: dict[str, Any], why: str) -> None:

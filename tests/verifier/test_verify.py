@@ -10,21 +10,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from decimal import Context, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import mpmath
 import pytest
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.certificates import SLACK, certificate_for
+from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.verifier import verify as program
-from beam_ldp.verifier.verify import CONFIRMED, NOTHING, REFUTED, Table, delta_at, verify
-from tests.verifier.statements import IDENTITY, events, several_messages, statement
+from beam_ldp.verifier.verify import CONFIRMED, NOTHING, REFUTED, Law, Part, Table, verify
+from tests.verifier.statements import IDENTITY, bounded_length, compositions, events, statement
 
 pytestmark = pytest.mark.exact
 
@@ -33,7 +35,12 @@ SOURCE = Path(program.__file__)
 
 @pytest.fixture(scope="module")
 def statements() -> list[dict[str, Any]]:
-    return [statement(event, delta) for event, delta in events(36)]
+    return [statement(event, delta) for event, delta in events(30)]
+
+
+@pytest.fixture(scope="module")
+def composed() -> dict[str, dict[str, Any]]:
+    return {name: statement(event, delta) for name, event, delta in compositions()}
 
 
 # What it is ------------------------------------------------------------------------------
@@ -84,11 +91,12 @@ def test_a_row_of_the_ledger_says_the_same(
     for path, content in zip(paths, (told, row, fewer), strict=True):
         path.write_text(json.dumps(content))
     here, there, wrong = map(str, paths)
-    assert program.main([here, "--row", there]) == CONFIRMED
+    assert program.main([here, there]) == CONFIRMED
     assert program.main([there]) == CONFIRMED
-    assert program.main([here, "--row", wrong]) == REFUTED
+    assert program.main([here, wrong]) == REFUTED
     assert "another num_reports" in capsys.readouterr().out
     assert program.main([]) == program.main([str(tmp_path)]) == NOTHING
+    assert "python verify.py privacy.json" in capsys.readouterr().out
 
 
 # True statements -------------------------------------------------------------------------
@@ -99,13 +107,25 @@ def test_it_confirms_what_the_accountant_states(statements: list[dict[str, Any]]
         found = verify(told)
         assert found.code == CONFIRMED, (found.text, told["event"])
     kinds = [told["certificate"]["kind"] for told in statements]
-    assert kinds.count("shuffle") >= 34  # hardly any is confirmed only for lack of a crowd
-    assert {len(told["certificate"].get("sums", "")) for told in statements} >= {1, 2}
+    assert kinds.count("shuffle") >= 28  # hardly any is confirmed only for lack of a crowd
+    assert {len(told["certificate"].get("tilts", "")) for told in statements} >= {1, 2}
+
+
+def test_it_confirms_what_is_composed(composed: dict[str, dict[str, Any]]) -> None:
+    """Vectors, rounds, samples, several questions, a server's noise: what the accountant states."""
+    for name, told in composed.items():
+        assert told["certificate"]["kind"] == "composed", (name, told["certificate"])
+        assert verify(json.loads(json.dumps(told))).code == CONFIRMED, name
+    assert [len(told["certificate"]["parts"]) for told in composed.values()][-1] == 3
+    knots = composed["lopsided rounds"]["certificate"]["parts"][0]["knots"]
+    assert len(knots[0]) == 4  # of both directions
 
 
 @pytest.mark.slow
 def test_a_thousand_statements_take_less_than_a_minute() -> None:
-    made = [statement(event, delta) for event, delta in events(1000, seed=1)]
+    """A tenth of them composed."""
+    made = [statement(event, delta) for event, delta in events(900, seed=1)]
+    made += [statement(e, delta) for seed in range(1, 11) for _, e, delta in compositions(seed)]
     begun = time.process_time()
     assert [verify(told).code for told in made] == [CONFIRMED] * 1000
     assert time.process_time() - begun < 60
@@ -119,7 +139,8 @@ def test_pure_epsilons_need_no_sum() -> None:
 
 
 def test_what_has_no_certificate_says_so() -> None:
-    told = statement(several_messages(), 1e-6)
+    told = statement(bounded_length(), 1e-6)
+    assert "how long a person's vector is" in told["certificate"]["why"]
     found = verify(told)
     assert found.code == NOTHING
     assert found.text == f"not independently checkable: {told['certificate']['why']}"
@@ -138,91 +159,209 @@ def test_a_statement_that_is_too_small_gets_no_certificate(
 # False statements ------------------------------------------------------------------------
 
 
+Mutate = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], object]
+
+
 def _both(told: dict[str, Any], name: str, value: Any) -> None:
     told[name] = told["certificate"][name] = value
 
 
+def _event(told: dict[str, Any], **changed: Any) -> None:
+    """The event is another one, and the certificate repeats that."""
+    told["event"]["event"].update(changed)
+    told["certificate"]["parts"] = [_bare(part) for part in told["certificate"]["parts"]]
+
+
+def _bare(part: dict[str, Any]) -> dict[str, Any]:
+    """Without what repeats the event."""
+    return {name: part[name] for name in part if name not in FACTS}
+
+
+FACTS = {"count", "crowd", "rate", "weights", "scale", "mass"}
+
+
 def _fewer(told: dict[str, Any], share: float) -> None:
-    """Fewer reports than stated, in the event and the certificate alike."""
-    event, found = told["event"]["event"], told["certificate"]
-    event["num_reports"] -= int(event["num_reports"] * share)
-    found["reports"] = event["num_reports"]
-    found["honest"] = event["num_reports"] - event["num_fakes"]
-    found["crowd"] = min(found["crowd"], found["honest"])
+    reports = told["event"]["event"]["num_reports"]
+    _event(told, num_reports=reports - int(reports * share))
 
 
-def _move(column: list[str], share: int) -> None:
-    """A part of the first weight goes to the last one."""
-    part = int(column[0]) // share
-    column[0], column[-1] = str(int(column[0]) - part), str(int(column[-1]) + part)
+def _first(name: str, change: Callable[[Any], Any]) -> Mutate:
+    """A change of what the certificate says of its first part."""
+    return lambda told, c, e: c["parts"][0].update({name: change(c["parts"][0][name])})
 
 
-def _more_blanket(found: dict[str, Any]) -> None:
-    found["blanket"] = [str(int(b) * 101 // 100) for b in found["blanket"]]
-    found["mass"] = f"{sum(map(int, found['blanket']))}/{found['scale']}"
+def _more(text: str) -> str:
+    return str(int(text) * 101 // 100)
 
 
-Mutate = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], object]
-
-MUTANTS: dict[str, Mutate] = {  # of a statement, its certificate and the content of its event
+COMMON: dict[str, Mutate] = {  # of a statement, its certificate and the content of its event
     "epsilon": lambda told, c, e: _both(told, "epsilon", told["epsilon"] * (1 - 1.1e-3)),
     "half of epsilon": lambda told, c, e: _both(told, "epsilon", told["epsilon"] / 2),
     "epsilon of the statement alone": lambda told, c, e: told.update(epsilon=0.9 * told["epsilon"]),
     "delta": lambda told, c, e: _both(told, "delta", told["delta"] * 0.95),
     "delta of the statement alone": lambda told, c, e: told.update(delta=0.99 * told["delta"]),
-    "reports of the event": lambda told, c, e: e.update(num_reports=e["num_reports"] - 1),
-    "a percent fewer reports": lambda told, c, e: _fewer(told, 0.01),
-    "half of the reports": lambda told, c, e: _fewer(told, 0.5),
-    "a larger crowd": lambda told, c, e: c.update(crowd=c["honest"] + 1),
-    "fakes": lambda told, c, e: e.update(num_fakes=e["num_fakes"] + 1),
-    "groups": lambda told, c, e: e["local_event"].update(public_groups=3),
-    "messages": lambda told, c, e: e["local_event"].update(messages=2),
-    "a part of a weight": lambda told, c, e: _move(c["first"], 10_000),
-    "a weight": lambda told, c, e: c["second"].__setitem__(0, c["second"][0] + "1"),
-    "a weight is text": lambda told, c, e: c["first"].__setitem__(0, "1e3"),
-    "a larger blanket": lambda told, c, e: _more_blanket(c),
-    "a mass": lambda told, c, e: c.update(mass="1/3"),
-    "a row of the table": lambda told, c, e: [c[x].pop() for x in ("first", "second", "blanket")],
-    "another budget": lambda told, c, e: e["local_event"].update(local_epsilon=5.0, pair=None),
-    "a direction": lambda told, c, e: c["sums"].pop(),
-    "too few nodes": lambda told, c, e: [one.update(nodes=8) for one in c["sums"]],
-    "a wide spacing": lambda told, c, e: [one.update(spacing="1000") for one in c["sums"]],
-    "another tilt": lambda told, c, e: [one.update(tilt="0.000000000001") for one in c["sums"]],
     "release": lambda told, c, e: told.update(identity_digest="00" * 32),
     "slack": lambda told, c, e: c.update(slack="1/100"),
     "version": lambda told, c, e: c.update(version=2),
     "kind": lambda told, c, e: c.update(kind="local"),
     "unknown kind": lambda told, c, e: c.update(kind="trust me"),
-    "a sampled event": lambda told, c, e: e.update(kind="SubsampledShuffledDpEvent"),
     "an unknown field": lambda told, c, e: e.update(num_absent=3),
+    "an unknown event": lambda told, c, e: e.update(kind="LaplaceDpEvent"),
+    "a row of the certificate": lambda told, c, e: c["parts"].append(c["parts"][0]),
+    "no rows": lambda told, c, e: c.update(parts=[]),
+}
+
+MUTANTS: dict[str, Mutate] = COMMON | {
+    "reports of the event": lambda told, c, e: e.update(num_reports=e["num_reports"] - 1),
+    "a percent fewer reports": lambda told, c, e: _fewer(told, 0.01),
+    "half of the reports": lambda told, c, e: _fewer(told, 0.5),
+    "a larger crowd": _first("crowd", lambda crowd: crowd + 1),
+    "fakes": lambda told, c, e: e.update(num_fakes=e["num_fakes"] + 1),
+    "more fakes": lambda told, c, e: _event(told, num_fakes=e["num_reports"] // 2),
+    "groups": lambda told, c, e: e["local_event"].update(public_groups=3),
+    "messages": lambda told, c, e: e["local_event"].update(messages=2),
+    "a weight": _first("weights", lambda rows: [[_more(rows[0][0]), *rows[0][1:]], *rows[1:]]),
+    "a larger blanket": _first("weights", lambda rows: [[f, s, _more(b)] for f, s, b in rows]),
+    "a weight is text": _first("weights", lambda rows: [["1e3", *rows[0][1:]], *rows[1:]]),
+    "a mass": _first("mass", lambda mass: "1/3"),
+    "a row of the table": _first("weights", lambda rows: rows[1:]),
+    "a scale": _first("scale", lambda scale: "1" + scale),
+    "another rate": _first("rate", lambda rate: "1/2"),
+    "another count": _first("count", lambda count: 2),
+    "another budget": lambda told, c, e: e["local_event"].update(local_epsilon=5.0, pair=None),
+    "a direction": lambda told, c, e: c["tilts"].pop(),
+    "a wide smoothing": lambda told, c, e: c.update(smoothing="0.5"),
+    "another tilt": lambda told, c, e: c.update(tilts=["0.000000000001" for _ in c["tilts"]]),
+    "a sampled event": lambda told, c, e: e.update(kind="SubsampledShuffledDpEvent"),
+    "composed": lambda told, c, e: c.update(kind="composed"),
 }
 
 
-def _mutants(told: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, mutate in MUTANTS.items():
+def _knot(at: int, place: int, change: Callable[[str], str]) -> Mutate:
+    def mutate(told: dict[str, Any], c: dict[str, Any], e: dict[str, Any]) -> None:
+        knot = c["parts"][0]["knots"][at]
+        knot[place] = change(knot[place])
+
+    return mutate
+
+
+def _times(share: str) -> Callable[[str], str]:
+    return lambda text: f"{Decimal(text) * Decimal(share):f}"
+
+
+OF_ROUNDS: dict[str, Mutate] = (
+    COMMON
+    | {  # of equal rounds of everybody, or of a sample
+        "a round more": lambda told, c, e: _event(told, count=e["count"] + 1 + e["count"] // 100),
+        "a round less in the certificate": _first("count", lambda count: count - 1),
+        "a delta of the losses": _knot(3, 1, _times("0.999")),
+        "the last delta": _knot(-1, 1, _times("0.5")),
+        "no delta": _knot(-1, 1, lambda height: "0"),
+        "a smaller loss": _knot(3, 0, _times("0.99")),
+        "a tilt": _knot(3, 2, _times("0.01")),
+        "no first loss": lambda told, c, e: c["parts"][0]["knots"].pop(0),
+        "no last losses": lambda told, c, e: c["parts"][0].update(
+            knots=c["parts"][0]["knots"][:30]
+        ),
+        "losses out of order": lambda told, c, e: c["parts"][0]["knots"].reverse(),
+        "few losses": lambda told, c, e: c["parts"][0].update(knots=c["parts"][0]["knots"][::8]),
+        "a delta that is not convex": _knot(9, 1, _times("1.5")),
+        "a wide smoothing": lambda told, c, e: c.update(smoothing="0.5"),
+        "a wide smoothing of losses": _first("smoothing", lambda wide: "0.5"),
+        "another tilt": lambda told, c, e: c.update(tilt="1.000001"),
+        "tilt below one": lambda told, c, e: c.update(tilt="0.9"),
+        "shuffle": lambda told, c, e: c.update(kind="shuffle"),
+    }
+)
+OF_SAMPLES: dict[str, Mutate] = {
+    "fewer people": lambda told, c, e: _inner(told, num_users=e["event"]["num_users"] * 99 // 100),
+    "fewer came": lambda told, c, e: _inner(told, num_received=e["event"]["num_drawn"] // 2),
+    "fakes": lambda told, c, e: _inner(told, num_fakes=1),
+    "points": lambda told, c, e: _inner(told, points_per_client=2),
+    "points sampled": lambda told, c, e: _inner(told, points_sampled=2),
+    "unknown sampling": lambda told, c, e: _inner(told, sampling="by hand"),
+    "another rate": _first("rate", lambda rate: "1/31"),
+}
+
+
+def _inner(told: dict[str, Any], **changed: Any) -> None:
+    """The event of a round is another one."""
+    told["event"]["event"]["event"].update(changed)
+    _event(told)
+
+
+def _kept(told: dict[str, Any], mutants: dict[str, Mutate]) -> Iterator[str]:
+    """Those that are not refuted."""
+    for name, mutate in mutants.items():
         changed = copy.deepcopy(told)
         mutate(changed, changed["certificate"], changed["event"]["event"])
-        yield name, changed
+        found = verify(changed)
+        if found.code != REFUTED:
+            yield f"{name}: {found.text}"
 
 
 def test_a_thousand_false_statements_are_rejected(statements: list[dict[str, Any]]) -> None:
     """Each false by more than the slack of the certificate, in one way."""
     shuffled = [told for told in statements if told["certificate"]["kind"] == "shuffle"]
-    made = [mutant for told in shuffled for mutant in _mutants(told)]
-    assert len(made) >= 1000
-    kept = [(name, verify(changed).text) for name, changed in made
-            if verify(changed).code != REFUTED]  # fmt: skip
-    assert kept == []
+    assert len(MUTANTS) * len(shuffled) >= 1000
+    assert [kept for told in shuffled for kept in _kept(told, MUTANTS)] == []
 
 
-def test_what_is_malformed_never_escapes(statements: list[dict[str, Any]]) -> None:
-    for name in statements[1]["certificate"]:
-        for value in (None, [], {}, "x", -1, 1e400, "1" * 400, "1/0", "-1", True):
-            changed = copy.deepcopy(statements[1])
-            changed["certificate"][name] = value
-            if name in ("any_randomizer",) or (name, value) == ("version", True):
-                continue
-            assert verify(changed).code in (REFUTED, NOTHING), (name, value)
+def test_what_is_composed_falsely_is_rejected(composed: dict[str, dict[str, Any]]) -> None:
+    rounds, samples = composed["rounds of everybody"], composed["rounds of a sample"]
+    assert [*_kept(rounds, OF_ROUNDS), *_kept(samples, OF_SAMPLES)] == []
+    told = copy.deepcopy(composed["two questions"])
+    told["event"]["event"]["events"].append(told["event"]["event"]["events"][0])  # asked again
+    assert verify(told).code == REFUTED
+    told["certificate"]["parts"] = [_bare(part) for part in told["certificate"]["parts"]]
+    assert verify(told).text.startswith("not confirmed, because delta is ")
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 19.9, -20.0, math.nan])
+def test_a_servers_noise_is_what_it_is(
+    composed: dict[str, dict[str, Any]], multiplier: float
+) -> None:
+    told = copy.deepcopy(composed["a server's noise"])
+    told["event"]["event"]["event"]["noise_multiplier"] = multiplier
+    assert verify(told).code == REFUTED
+
+
+def test_what_is_malformed_never_escapes(
+    statements: list[dict[str, Any]], composed: dict[str, dict[str, Any]]
+) -> None:
+    for told in (statements[1], composed["rounds of everybody"]):
+        for name in told["certificate"]:
+            for value in (None, [], {}, "x", -1, 1e400, "1" * 400, "1/0", "-1", True):
+                changed = copy.deepcopy(told)
+                changed["certificate"][name] = value
+                if (name, value) != ("version", True):
+                    assert verify(changed).code in (REFUTED, NOTHING), (name, value)
+
+
+# Pairs of statements ---------------------------------------------------------------------
+
+
+def test_a_certificate_of_another_release(statements: list[dict[str, Any]]) -> None:
+    """It is bound to the release, and to the very event, whatever is charged there."""
+    one, other = statements[1:3]
+    moved = one | {"certificate": other["certificate"]}
+    assert verify(moved).code == REFUTED
+    again = one | {"identity_digest": "ab" * 32}  # the same mechanism, people and cost
+    assert verify(again).text == "not confirmed, because the certificate is of another identity"
+
+
+def test_an_old_statement_after_another_publication(tmp_path: Path) -> None:
+    """Of memoized reports: the row that charges both publications no longer says what it said."""
+    first, both = (statement(LocalReports(2.0).shuffled(n), 1e-6) for n in (50_000, 20_000))
+    names = ("epsilon", "delta", "certificate")
+    old, new = (
+        {"event": told["event"], "about": {name: told[name] for name in names}}
+        for told in (first, both)
+    )
+    assert verify(first, old).code == verify(both, new).code == CONFIRMED
+    assert verify(first, new).text == "not confirmed, because the row has another epsilon"
+    cheap = both | {name: first[name] for name in names}  # the old price for both
+    assert verify(cheap, new).code == verify(cheap).code == REFUTED
 
 
 # Rounding --------------------------------------------------------------------------------
@@ -230,7 +369,7 @@ def test_what_is_malformed_never_escapes(statements: list[dict[str, Any]]) -> No
 
 def _exact(table: Table, crowd: int, odds: Fraction) -> Fraction:
     """E[max(X_1 + ... + X_crowd, 0)] / crowd, by every sequence of reports."""
-    law = [((f - odds * s) / b, Fraction(b, table.scale)) for f, s, b in table.kinds()]
+    law = [((f - odds * s) / b, Fraction(b, table.scale)) for f, s, b in table.kinds]
     law.append((Fraction(0), 1 - sum(p for _, p in law)))
     total = Fraction(0)
     for seen in product(law, repeat=crowd):
@@ -240,64 +379,160 @@ def _exact(table: Table, crowd: int, odds: Fraction) -> Fraction:
     return total / crowd
 
 
+SMALL = Table([(6, 1, 1), (1, 5, 1), (3, 4, 3)], 10)
+
+
 @pytest.mark.parametrize("crowd", [1, 2, 5])
-@pytest.mark.parametrize("noise", ["0.5", "0.02"])
-def test_every_sum_is_above_the_enumerated_one_and_close(crowd: int, noise: str) -> None:
-    """By Jensen's inequality, at any grid; as the Gaussian narrows, no more than it adds."""
-    table = Table([6, 1, 3], [1, 5, 4], [1, 1, 3], 10)
+@pytest.mark.parametrize("smoothing", ["0.5", "0.02"])
+def test_every_sum_is_above_the_enumerated_one_and_close(crowd: int, smoothing: str) -> None:
+    """By Jensen's inequality, at any smoothing; as it narrows, no more than it adds."""
     epsilon = Fraction(1, 2)
-    grid = {"tilt": "0.7", "noise": noise, "spacing": "0.05"}
-    with localcontext(Context(prec=60)):
-        grid["nodes"] = math.ceil(9 / (float(noise) * 0.05))
-        found = delta_at(table, crowd, epsilon, grid)
-        exact = _exact(table, crowd, program._exp(epsilon, "ROUND_FLOOR"))
-    assert exact <= found <= exact + Fraction(noise) / 2 / crowd + Fraction(1, 10**9)
+    with localcontext(program.CONTEXT):
+        odds = program._exp(epsilon, up=False)
+        exact = max(_exact(side, crowd, odds) for side in SMALL.sides())
+        found = program.shuffle_delta(Part(1, SMALL, crowd), epsilon, ["0.7", "0.7"], smoothing)
+    assert exact <= found <= exact * (1 + 4 * Fraction(smoothing))
 
 
-def test_a_sum_agrees_with_sixty_digits(statements: list[dict[str, Any]]) -> None:
-    """The same series by mpmath, of which the program's is no less, and within 1e-25."""
+def test_who_may_be_absent() -> None:
+    """A sample of two of three, and three who come by coins: by every sample and every report."""
+    law = {"x": (6, 1, 3), "y": (1, 5, 4), "z": (4, 2, 4)}  # of ten; all contain (1, 1, 3)
+    table = Table([(6, 1, 1), (1, 5, 1), (3, 4, 3)], 10)
+    epsilon = Fraction(1, 5)
+    with localcontext(program.CONTEXT):
+        odds = program._exp(epsilon, up=False)
+        for chances, part in (
+            ({2: Fraction(1, 3)}, Part(1, table, 2, Fraction(2, 3))),
+            (
+                {k: Fraction(2 ** (3 - k), 27) for k in range(4)},
+                Part(1, table.thinned(Fraction(1, 3)), 3),
+            ),
+        ):
+            seen = [_shown(law, [victim, "z", "z"], chances) for victim in "xy"]
+            for one, other in (seen, seen[::-1]):
+                least = sum(max(p - odds * other.get(batch, 0), 0) for batch, p in one.items())
+                found = program.shuffle_delta(part, epsilon, ["0.4", "0.4"], "0.02")
+                assert 0 < least <= found <= 2 * least
+
+
+def _shown(
+    law: dict[str, tuple[int, ...]], people: list[str], chances: dict[int, Fraction]
+) -> dict[tuple[int, ...], Fraction]:
+    """Of each batch how likely it is, where each set of so many people comes with that chance."""
+    found: dict[tuple[int, ...], Fraction] = {}
+    for present in product((0, 1), repeat=len(people)):
+        came = [law[value] for value, here in zip(people, present, strict=True) if here]
+        for reports in product(range(3), repeat=len(came)):
+            chance = chances.get(len(came), Fraction(0))
+            for each, report in zip(came, reports, strict=True):
+                chance *= Fraction(each[report], 10)
+            batch = tuple(sorted(reports))
+            found[batch] = found.get(batch, Fraction(0)) + chance
+    return found
+
+
+def test_the_chords_between_losses_are_what_is_composed() -> None:
+    """Three rounds by every sequence of losses, of a law that has the hockey stick of its knots."""
+    knots = [["0", "0.2"], ["0.3", "0.1"], ["0.9", "0.01"], ["1.5", "0.001"]]
+    with localcontext(program.CONTEXT):
+        atoms, beyond = program.law_of(knots)
+        ratios = [(program._exp(abs(loss), up=True) ** (1 if loss >= 0 else -1), q)
+                  for loss, q in atoms]  # fmt: skip
+        for loss, height in knots:
+            odds = program._exp(Fraction(loss), up=True)
+            stick = beyond + sum(max(ratio - odds, Fraction(0)) * q for ratio, q in ratios)
+            assert abs(stick - Fraction(height)) < Fraction(1, 10**40)
+        mass = sum(q for _, q in ratios), sum(ratio * q for ratio, q in ratios)
+        assert all(abs(total - (1 - beyond)) < Fraction(1, 10**40) for total in mass)
+        epsilon = Fraction(1, 2)
+        odds = program._exp(epsilon, up=False)
+        exact = sum(
+            max(math.prod(ratio for ratio, _ in seen) - odds, Fraction(0))
+            * math.prod(q for _, q in seen)
+            for seen in product(ratios, repeat=3)
+        )
+        tilt, smoothing = Fraction(3), Fraction(1, 50)
+        law = Law.tilted(atoms, 3, tilt)
+        found = odds * program.positive_part([law], 1, tilt, smoothing, -epsilon)
+    assert exact <= found <= exact * Fraction(101, 100)
+
+
+@pytest.mark.parametrize(("noise", "delta"), [(20.0, 1e-6), (2.0, 1e-9), (100.0, 1e-4)])
+def test_a_servers_noise_is_gaussian(noise: float, delta: float) -> None:
+    """No less than the closed form of Balle and Wang (2018), and close to it."""
+    mu, epsilon = (
+        mpmath.mpf(2 / noise),
+        Fraction(event_epsilon(dp_accounting.GaussianDpEvent(noise), delta)),
+    )
+    cut = mpmath.mpf(float(epsilon)) / mu
+    exact = mpmath.ncdf(mu / 2 - cut) - mpmath.exp(float(epsilon)) * mpmath.ncdf(-mu / 2 - cut)
+    with localcontext(program.CONTEXT):
+        variance = Fraction(4 / noise**2)
+        tilt = 1 + Fraction(float(cut / mu))
+        args = (tilt, Fraction(0), -epsilon - variance / 2, variance)
+        found = program.positive_part([], 1, *args) * program._exp(epsilon, up=True)
+    assert 1 - 1e-9 <= float(found) / float(exact) < 1 + 1e-3
+
+
+def test_a_sum_agrees_with_sixty_digits() -> None:
+    """The same series by mpmath, of which the program's is no less, and within 1e-30."""
     mpmath.mp.dps = 60
-    for told in statements[1:4]:
-        found, local = told["certificate"], told["event"]["event"]["local_event"]
-        with localcontext(Context(prec=60)):
-            table = program._table(found, local)
-            epsilon = Fraction(told["epsilon"]) * (1 + SLACK)
-            for side, grid in zip(table.sides(), found["sums"], strict=True):
-                longer = grid | {"nodes": 3 * grid["nodes"]}  # what is left out is 1e-50
-                cut, whole = (delta_at(side, found["crowd"], epsilon, g) for g in (grid, longer))
-                exact = _series(side, found["crowd"], epsilon, longer)
-                mine = mpmath.mpf(whole.numerator) / whole.denominator
-                assert 0 <= (mine - exact) / exact < mpmath.mpf("1e-25")
-                assert whole <= cut < whole * (1 + Fraction(1, 10**5))
+    atoms = [(Fraction(-1, 7), Fraction(1, 2)), (Fraction(2, 9), Fraction(1, 3)),
+             (Fraction(5, 3), Fraction(1, 6))]  # fmt: skip
+    w, v, decay = Decimal("0.21"), Decimal("0.42"), Decimal("0.0013")
+    spacing, phase = Fraction(1, 5), Fraction(17, 10)
+    with localcontext(program.CONTEXT):
+        for times in (1, 3, 1000):
+            law = Law.tilted(atoms, times, Fraction(2))
+            mine = program._nodes([law] * 2, 60, spacing, decay, w, v, program._unit(phase))
+            exact = _series(law, 60, spacing, phase, *map(str, (decay, w, v)))
+            assert 0 <= mpmath.mpf(str(mine)) - exact < mpmath.mpf("1e-28")
     mpmath.mp.dps = 15
 
 
-def _series(table: Table, crowd: int, epsilon: Fraction, grid: dict[str, Any]) -> mpmath.mpf:
-    """The trapezoidal sum of the inverted transform, as `docs/certificates.md` has it."""
-    tilt, noise, step = (mpmath.mpf(grid[name]) for name in ("tilt", "noise", "spacing"))
-    odds = mpmath.exp(mpmath.mpf(epsilon.numerator) / epsilon.denominator)
-    atoms = [((f - odds * s) / b, mpmath.mpf(b) / table.scale) for f, s, b in table.kinds()]
-    rest = 1 - mpmath.fsum(p for _, p in atoms)
+def _series(law: Law, nodes: int, spacing: Fraction, phase: Fraction, *grid: str) -> mpmath.mpf:
+    """1 + 2 Re sum over m, as `docs/certificates.md` has it, of two equal laws."""
+    decay, w, v = map(mpmath.mpf, grid)
+    pairs = [(mpmath.mpf(x.numerator) / x.denominator, mpmath.mpf(p) / program.ONE)
+             for x, p in zip(law.values, law.weights, strict=True)]  # fmt: skip
+    step, turn = (mpmath.mpf(x.numerator) / x.denominator for x in (spacing, phase))
+    total = mpmath.mpf(1)
+    for m in range(1, nodes + 1):
+        phi = mpmath.fsum(p * mpmath.expj(m * step * x) for x, p in pairs) ** (2 * law.times)
+        term = phi * mpmath.expj(m * turn) * mpmath.exp(-decay * m * m)
+        total += 2 * mpmath.re(term / mpmath.mpc(1, m * w) / mpmath.mpc(1, m * v))
+    return total
 
-    def term(m: int) -> mpmath.mpf:
-        z = mpmath.mpc(tilt, m * step)
-        moment = rest + mpmath.fsum(p * mpmath.exp(z * x) for x, p in atoms)
-        return mpmath.re(moment**crowd * mpmath.exp(z * z * noise**2 / 2) / (z * z))
 
-    total = term(0) + 2 * mpmath.fsum(term(m) for m in range(1, grid["nodes"] + 1))
-    return total * step / (2 * mpmath.pi) / crowd
+def test_nodes_that_are_left_out_do_not_count(
+    composed: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large crowds hardly any node is looked at; eight times as many change nothing."""
+    asked, nodes = [], program._nodes
+
+    def more(laws: list[Law], count: int, *grid: Any) -> Decimal:
+        few, many = nodes(laws, count, *grid), nodes(laws, 8 * count, *grid)
+        asked.append((count, float(abs(many - few))))
+        return few
+
+    monkeypatch.setattr(program, "_nodes", more)
+    part = Part(1, program.two_kinds(Fraction(2), bit=False), 10**6)
+    with localcontext(program.CONTEXT):
+        program.shuffle_delta(part, Fraction(1, 100), ["0.0006"], "0.01")
+    ((count, change),) = asked
+    assert count < 60 and change < 1e-20
 
 
 def test_turns_and_exponentials_round_as_they_say() -> None:
     mpmath.mp.dps = 80
-    with localcontext(Context(prec=60)):
+    with localcontext(program.CONTEXT):
         for angle in (Fraction(1, 3), Fraction(-22, 7), Fraction(10**6, 7), Fraction(1, 10**30)):
             cosine, sine = program._unit(angle)
             exact = mpmath.mpf(angle.numerator) / angle.denominator
-            assert abs(mpmath.mpf(cosine) / program.ONE - mpmath.cos(exact)) < mpmath.mpf("1e-56")
-            assert abs(mpmath.mpf(sine) / program.ONE - mpmath.sin(exact)) < mpmath.mpf("1e-56")
+            assert abs(mpmath.mpf(cosine) / program.ONE - mpmath.cos(exact)) < mpmath.mpf("1e-37")
+            assert abs(mpmath.mpf(sine) / program.ONE - mpmath.sin(exact)) < mpmath.mpf("1e-37")
         for value in (Fraction(0), Fraction(1, 3), Fraction(20), Fraction(1, 10**12)):
-            low, high = (program._exp(value, side) for side in ("ROUND_FLOOR", "ROUND_CEILING"))
+            low, high = (program._exp(value, up=side) for side in (False, True))
             exact = mpmath.exp(mpmath.mpf(value.numerator) / value.denominator)
             assert mpmath.mpf(low.numerator) / low.denominator < exact
             assert mpmath.mpf(high.numerator) / high.denominator > exact
@@ -308,9 +543,24 @@ def test_turns_and_exponentials_round_as_they_say() -> None:
 def test_the_chance_of_a_smaller_group_is_added_up() -> None:
     """Exactly a binomial's lower tail: of 20 in 4 groups, fewer than 2."""
     exact = Fraction(3, 4) ** 20 + 20 * Fraction(1, 4) * Fraction(3, 4) ** 19
-    with localcontext(Context(prec=60)):
-        found = program._binomial_below(2, 20, 4)
-    assert exact <= found <= exact * (1 + Fraction(1, 10**20))
+    event = event_to_json(LocalReports(1.0, public_groups=4).shuffled(20))["event"]
+    with localcontext(program.CONTEXT):
+        (part,) = program.parts_of([(event, 1)], [{"any_randomizer": True, "crowd": 2}])
+    assert 4 * exact <= part.chance <= 4 * exact * (1 + Fraction(1, 10**20))
+
+
+def test_two_kinds_of_reports_are_rounded_outward() -> None:
+    """The odds are no smaller, and the blanket no larger, than those of the proofs."""
+    mpmath.mp.dps = 60
+    with localcontext(program.CONTEXT):
+        for budget in (Fraction(1, 1000), Fraction(1), Fraction(20)):
+            ratio = mpmath.exp(mpmath.mpf(budget.numerator) / budget.denominator)
+            for bit, mass in ((True, 2 / (ratio + 1)), (False, 1 / ratio)):
+                (often, seldom, part), _ = program.two_kinds(budget, bit=bit).kinds
+                assert often + seldom == program.SCALE and part <= seldom
+                assert mpmath.mpf(often) / seldom >= ratio
+                assert 0 <= mass - mpmath.mpf(2 * part) / program.SCALE < mpmath.mpf("1e-35")
+    mpmath.mp.dps = 15
 
 
 def test_identities_bind(statements: list[dict[str, Any]]) -> None:

@@ -1,0 +1,53 @@
+"""Every release that a test makes is confirmed by the verifier, or says why it cannot be.
+
+Wherever a program runs: in the process of the tests, or in one of its own (`tests.warm`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+CHECKABLE = "ShuffledDpEvent"  # of one report per person, whose mechanism has a table of its own
+
+
+def install() -> None:
+    """Look at all that is written from here on: records of programs, and prices of streams."""
+    from beam_ldp.pipelines.records.record import PrivacyRecord
+    from beam_ldp.pipelines.streams import results
+
+    for holder, name in ((PrivacyRecord, "to_json"), (results, "told_of")):
+        written = getattr(holder, name)
+        if not hasattr(written, "__wrapped__"):
+            setattr(holder, name, _confirmed(written))
+
+
+def _confirmed(written: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @functools.wraps(written)
+    def confirmed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        told = written(*args, **kwargs)
+        check(told)
+        return told
+
+    return confirmed
+
+
+def check(told: dict[str, Any]) -> None:
+    """Whether what a release says of its cost holds, as somebody else reads it."""
+    said, why = _verdict(json.dumps({name: told.get(name) for name in NAMES}))
+    event = (told["event"] or {}).get("event", {})
+    whole = event.get("kind") == CHECKABLE and event["local_event"]["pair"]
+    checkable = whole and told["epsilon"] is not None and told["proof_status"] == "proved"
+    assert said == 0 if checkable else said != 1, why
+
+
+NAMES = ("epsilon", "delta", "event", "identity_digest", "certificate")
+
+
+@functools.lru_cache(maxsize=64)
+def _verdict(statement: str) -> tuple[int, str]:
+    from beam_ldp.verifier.verify import verify
+
+    return verify(json.loads(statement))
