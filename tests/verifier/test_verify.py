@@ -457,6 +457,20 @@ def test_the_chords_between_losses_are_what_is_composed() -> None:
     assert exact <= found <= exact * Fraction(101, 100)
 
 
+@pytest.mark.parametrize(
+    ("knots", "why"),
+    [
+        ([["0", "0.2"], ["0.3", "0.19"], ["0.9", "0.01"]], "its deltas are not convex"),
+        ([["0", "0.2"], ["0.3", "0.1"], ["0.9", "0.11"]], "its deltas are not convex"),
+        ([["0.1", "0.2"], ["0.3", "0.1"]], "its losses do not ascend from zero"),
+        ([["0", "0.2"], ["0.3", "0.1"], ["0.3", "0.1"]], "its losses do not ascend from zero"),
+    ],
+)
+def test_what_is_no_law_of_losses(knots: list[list[str]], why: str) -> None:
+    with localcontext(program.CONTEXT), pytest.raises(program.Refuted, match=why):
+        program.law_of(knots)
+
+
 @pytest.mark.parametrize(("noise", "delta"), [(20.0, 1e-6), (2.0, 1e-9), (100.0, 1e-4)])
 def test_a_servers_noise_is_gaussian(noise: float, delta: float) -> None:
     """No less than the closed form of Balle and Wang (2018), and close to it."""
