@@ -10,7 +10,20 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from beam_ldp.verifier.verify import CONFIRMED, NOTHING, verify
+
 CHECKABLE = "ShuffledDpEvent"  # of one report per person, whose mechanism has a table of its own
+NAMES = ("epsilon", "delta", "event", "identity_digest", "certificate")
+EXCUSES = (  # for everything else: as the page of certificates lists them
+    "it states no finite epsilon",
+    "its bound is conjectured",
+    "its bound rests on how long a person's vector is",
+    "there is no step for events such as its SampledWithoutReplacementDpEvent",
+    "it samples people of whom some are fake",
+    "it samples one of several points",
+    "it samples more than a point of each",
+    "its event alone does not prove its epsilon",
+)
 
 
 def install() -> None:
@@ -40,14 +53,10 @@ def check(told: dict[str, Any]) -> None:
     event = (told["event"] or {}).get("event", {})
     whole = event.get("kind") == CHECKABLE and event["local_event"]["pair"]
     checkable = whole and told["epsilon"] is not None and told["proof_status"] == "proved"
-    assert said == 0 if checkable else said != 1, why
-
-
-NAMES = ("epsilon", "delta", "event", "identity_digest", "certificate")
+    excused = said == NOTHING and why.partition(": ")[2].startswith(EXCUSES) and not checkable
+    assert said == CONFIRMED or excused, why
 
 
 @functools.lru_cache(maxsize=64)
 def _verdict(statement: str) -> tuple[int, str]:
-    from beam_ldp.verifier.verify import verify
-
     return verify(json.loads(statement))

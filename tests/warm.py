@@ -173,11 +173,12 @@ def _become(order: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    confirmed = importlib.import_module("confirmed")  # beside this file
-    sys.path.pop(0)  # the folder of this file
+    folder = sys.path.pop(0)  # of this file
     for name in IMPORTED:
         importlib.import_module(name)
-    confirmed.install()
+    sys.path.append(folder)
+    importlib.import_module("confirmed").install()
+    sys.path.pop()
     first, *rest = _become(_orders(sys.argv[1]))
     if first == "-m":
         sys.argv = rest
