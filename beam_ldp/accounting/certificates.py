@@ -32,7 +32,7 @@ _STEPS_PER_DEVIATION = 16  # of the losses of a shuffle among several
 _GROWTH = {True: 0.03, False: 0.01}  # of their distance, beyond: of many releases and of few
 _MANY = 8
 _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
-_MOST_PARTS = 64
+_MOST_PARTS = 24
 
 _NO_BOUND = "it states no finite epsilon"
 _NOT_PROVED = "its bound is conjectured"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
@@ -44,17 +45,18 @@ def test_what_is_confirmed_is_added_up(tmp_path: Path) -> None:
     """Of each run once, whatever its certificate; what has none is counted, and not added."""
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'p.db'}")
     ledger.set_budget("visits", epsilon=30.0, delta=1e-5)
-    events = {"one": EVENT, "again": EVENT, "long": bounded_length()}
+    rounds = dp_accounting.SelfComposedDpEvent(LocalRandomizerDpEvent(2.0).shuffled(10**6), 100)
+    events = {"one": EVENT, "again": EVENT, "rounds": rounds, "long": bounded_length()}
     for run, event in events.items():
         ledger.reserve("visits", run, event, identity=asked("visits", run))
         for _ in range(2):  # settled again, which changes nothing
             ledger.settle(run, event, identity=asked("visits", run), about=_about(event, run))
     (found,) = [c for c in audit(ledger.rows()).checks if "certificate" in c.name]
-    assert found.outcome == "passed" and len(found.findings) == 4
-    epsilon = 2 * _about(EVENT)["epsilon"] * 1.0005
+    assert found.outcome == "passed" and len(found.findings) == 5
+    epsilon = (2 * _about(EVENT)["epsilon"] + _about(rounds)["epsilon"]) * 1.0005
     assert found.findings[-1] == (
-        "population 'visits': 2 of 3 releases are confirmed, together at epsilon "
-        f"{epsilon:.6g} delta 2e-06 by adding up"
+        "population 'visits': 3 of 4 releases are confirmed, together at epsilon "
+        f"{epsilon:.6g} delta 3e-06 by adding up"
     )
 
 
