@@ -220,6 +220,7 @@ MUTANTS: dict[str, Mutate] = COMMON | {
     "more fakes": lambda told, c, e: _event(told, num_fakes=e["num_reports"] // 2),
     "groups": lambda told, c, e: e["local_event"].update(public_groups=3),
     "messages": lambda told, c, e: e["local_event"].update(messages=2),
+    "an unknown field of a report": lambda told, c, e: e["local_event"].update(shared_key=True),
     "a weight": _first("weights", lambda rows: [[_more(rows[0][0]), *rows[0][1:]], *rows[1:]]),
     "a larger blanket": _first("weights", lambda rows: [[f, s, _more(b)] for f, s, b in rows]),
     "a weight is text": _first("weights", lambda rows: [["1e3", *rows[0][1:]], *rows[1:]]),
@@ -284,6 +285,13 @@ OF_SAMPLES: dict[str, Mutate] = {
 }
 
 
+OF_COINS: dict[str, Mutate] = {
+    "fakes": lambda told, c, e: _inner(told, num_fakes=e["event"]["num_users"] // 50),
+    "fewer came": lambda told, c, e: _inner(told, num_received=e["event"]["num_drawn"] // 2),
+    "fewer people": lambda told, c, e: _inner(told, num_users=e["event"]["num_users"] * 99 // 100),
+}
+
+
 def _inner(told: dict[str, Any], **changed: Any) -> None:
     """The event of a round is another one."""
     told["event"]["event"]["event"].update(changed)
@@ -309,7 +317,9 @@ def test_a_thousand_false_statements_are_rejected(statements: list[dict[str, Any
 
 def test_what_is_composed_falsely_is_rejected(composed: dict[str, dict[str, Any]]) -> None:
     rounds, samples = composed["rounds of everybody"], composed["rounds of a sample"]
-    assert [*_kept(rounds, OF_ROUNDS), *_kept(samples, OF_SAMPLES)] == []
+    coins = composed["rounds of coins"]
+    kept = [*_kept(rounds, OF_ROUNDS), *_kept(samples, OF_SAMPLES), *_kept(coins, OF_COINS)]
+    assert kept == []
     told = copy.deepcopy(composed["two questions"])
     told["event"]["event"]["events"].append(told["event"]["event"]["events"][0])  # asked again
     assert verify(told).code == REFUTED
