@@ -37,6 +37,7 @@ _MOST_PARTS = 24
 _NO_BOUND = "it states no finite epsilon"
 _NOT_PROVED = "its bound is conjectured"
 _TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
+_LARGE_GROUPS = f"its public groups are of more than {verify.MOST_GROUP:,} people"
 _TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
 _BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
 
@@ -89,6 +90,8 @@ def _confirmed(event: str, epsilon: float, delta: float) -> str:
                     return json.dumps(certificate)
     except verify.Refuted as why:  # there is something in the event that it has no step for
         return json.dumps(_none(str(why)))
+    except (ArithmeticError, ValueError):  # numbers too far apart for sums; no release waits for it
+        return json.dumps(_none(_TOO_TIGHT))
     length = '"squared_change": ' in event and '"squared_change": null' not in event
     return json.dumps(_none(_BY_LENGTH if length else _TOO_TIGHT))
 
@@ -118,9 +121,11 @@ def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
     """What a certificate may suppose of a release: its own table first."""
     local = one.get("local_event", one)
     crowd: dict[str, Any] = {}
-    if local["public_groups"] > 1:
+    if one is not local and local["public_groups"] > 1:
         honest = one["num_reports"] - one["num_fakes"]
         crowd["crowd"] = smallest_group(honest, local["public_groups"])
+        if crowd["crowd"] > verify.MOST_GROUP:
+            raise verify.Refuted(_LARGE_GROUPS)
     own = local["pair"] is not None and local["pair"][1] == 1
     return [{"any_randomizer": anybody} | crowd for anybody in ([False, True] if own else [True])]
 
@@ -133,7 +138,7 @@ def _sides(part: Part) -> list[Part]:
 
 
 def _tilt(part: Part, epsilon: float) -> float:
-    """Near the saddle point of the sum, and no less than twice the inverse of its deviation."""
+    """Near the saddle point of the sum; of large crowds at least two over its deviation."""
     odds, scale = Fraction(math.exp(epsilon)), part.table.scale
     absent = (odds - 1) * (1 - part.rate) / part.rate
     blanket = [b for *_, b in part.table.kinds]
@@ -155,8 +160,10 @@ def _tilt(part: Part, epsilon: float) -> float:
 
     high = math.log(600.0 / largest)
     low = min(math.log(1e-3 / width), high - 1.0)
-    saddle = math.exp(brentq(slope, low, high, rtol=1e-4) if slope(high) > 0.0 else high)
-    return max(saddle, min(2.0 / width, math.exp(high)))
+    if slope(low) >= 0.0 or slope(high) <= 0.0:
+        return math.exp(low if slope(low) >= 0.0 else high)
+    saddle = math.exp(brentq(slope, low, high, rtol=1e-4))
+    return max(saddle, min(2.0 / width, 2.0 / largest))
 
 
 # Several -----------------------------------------------------------------------------------
