@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,11 +26,8 @@ from beam_ldp.verifier.verify import Leaves, Part
 
 SLACK = Fraction(1, 2000)
 _SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first that does is taken
-_OF_LOSSES = "0.01"  # of a shuffle among several, and of the sum of all losses
 _DIGITS = 9  # of a tilt, a loss and its delta: any will do
-_STEPS_PER_DEVIATION = 16  # of the losses of a shuffle among several
-_GROWTH = {True: 0.03, False: 0.01}  # of their distance, beyond: of many releases and of few
-_MANY = 8
+_MANY = 8  # releases, of which large losses of one hardly matter
 _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
 _MOST_PARTS = 24
 
@@ -40,6 +37,19 @@ _TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
 _LARGE_GROUPS = f"its public groups are of more than {verify.MOST_GROUP:,} people"
 _TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
 _BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
+
+
+class _Grid(NamedTuple):
+    """Losses of a shuffle among several: `growth` is that of their distance, beyond the steps."""
+
+    steps_per_deviation: int
+    growth: float
+    smoothing: str
+
+
+_MANY_RELEASES = _Grid(16, 0.03, "0.01")
+_FEW_RELEASES = _Grid(16, 0.01, "0.01")
+_RARE_REPORTS = _Grid(24, 0.01, "0.005")  # that tell a lot: a few of them make the losses
 
 
 def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,8 +102,7 @@ def _confirmed(event: str, epsilon: float, delta: float) -> str:
         return json.dumps(_none(str(why)))
     except (ArithmeticError, ValueError):  # numbers too far apart for sums; no release waits for it
         return json.dumps(_none(_TOO_TIGHT))
-    length = '"squared_change": ' in event and '"squared_change": null' not in event
-    return json.dumps(_none(_BY_LENGTH if length else _TOO_TIGHT))
+    return json.dumps(_none(_TOO_TIGHT))
 
 
 def _candidates(content: dict[str, Any], epsilon: float, delta: float) -> Iterator[dict[str, Any]]:
@@ -106,8 +115,13 @@ def _candidates(content: dict[str, Any], epsilon: float, delta: float) -> Iterat
     event, loosened = verify.leaves(content), epsilon * (1.0 + float(SLACK))
     if len(event) > _MOST_PARTS:
         raise verify.Refuted(_TOO_MANY)
+    by_length = any(one.get("squared_change") is not None for one, _ in event)
     if [(one["kind"], times) for one, times in event] != [("ShuffledDpEvent", 1)]:
-        yield head | {"kind": "composed"} | _composed(event, loosened, delta)
+        many = sum(times for _, times in event) >= _MANY
+        for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
+            yield head | {"kind": "composed"} | _composed(event, loosened, delta, grid)
+            if by_length:
+                raise verify.Refuted(_BY_LENGTH)
         return
     for choice in _choices(event[0][0]):
         (part,) = verify.parts_of(event, [choice])
@@ -169,7 +183,7 @@ def _tilt(part: Part, epsilon: float) -> float:
 # Several -----------------------------------------------------------------------------------
 
 
-def _composed(event: Leaves, epsilon: float, delta: float) -> dict[str, Any]:
+def _composed(event: Leaves, epsilon: float, delta: float, grid: _Grid) -> dict[str, Any]:
     choices: list[dict[str, Any]] = []
     for one, _ in event:
         if one["kind"] == "ShuffledMessagesDpEvent":
@@ -177,16 +191,15 @@ def _composed(event: Leaves, epsilon: float, delta: float) -> dict[str, Any]:
         elif one["kind"] != "GaussianDpEvent":
             choices.append(_least(one))
     parts = verify.parts_of(event, choices)
-    many = sum(part.times for part in parts) >= _MANY
     told, laws = [], []
     for part, choice in zip(parts, choices, strict=True):
-        knots = _knots(part, _NEGLIGIBLE * delta / part.times, _GROWTH[many])
-        told.append(choice | part.facts() | {"knots": knots, "smoothing": _OF_LOSSES})
+        knots = _knots(part, _NEGLIGIBLE * delta / part.times, grid)
+        told.append(choice | part.facts() | {"knots": knots, "smoothing": grid.smoothing})
         laws.append((part.times, verify.law_of(knots)[0]))
     noises = [(one["noise_multiplier"], n) for one, n in event if "noise_multiplier" in one]
     variance = math.fsum(n * (2.0 / noise) ** 2 for noise, n in noises)
     tilt = _text(_tilt_of_losses(laws, epsilon, variance))
-    return {"parts": told, "tilt": tilt, "smoothing": _OF_LOSSES}
+    return {"parts": told, "tilt": tilt, "smoothing": grid.smoothing}
 
 
 def _least(one: dict[str, Any]) -> dict[str, Any]:
@@ -202,18 +215,18 @@ def _deviation(part: Part) -> float:
     return float(part.rate) * math.sqrt(square / part.crowd)
 
 
-def _knots(part: Part, negligible: float, growth: float) -> list[list[str]]:
+def _knots(part: Part, negligible: float, grid: _Grid) -> list[list[str]]:
     """Losses, a delta that is proved at each, and the tilts of that: see `verify.law_of`."""
     ratio = max(Fraction(max(f, s), min(f, s)) for f, s, _ in part.table.kinds)
     top = math.log1p(float(part.rate * (ratio - 1))) * (1 + 1e-9)
-    step = min(_deviation(part), top) / _STEPS_PER_DEVIATION
+    step = min(_deviation(part), top) / grid.steps_per_deviation
     found: list[list[str]] = []
     loss, height = 0.0, Fraction(1)
     while height > negligible and (not found or loss < top):
-        loss = min(max(loss + step, loss * (1 + growth)), top) if found else 0.0
+        loss = min(max(loss + step, loss * (1 + grid.growth)), top) if found else 0.0
         at = _text(loss)
         tilts = [_text(_tilt(side, float(at))) for side in _sides(part)]
-        height = verify.shuffle_delta(part, Fraction(at), tilts, _OF_LOSSES)
+        height = verify.shuffle_delta(part, Fraction(at), tilts, grid.smoothing)
         found.append([at, _text(height), *tilts])
     return _convex(found)
 

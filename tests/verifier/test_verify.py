@@ -20,10 +20,11 @@ import dp_accounting
 import mpmath
 import pytest
 
-from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.certificates import SLACK, certificate_for
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.verifier import verify as program
 from beam_ldp.verifier.verify import CONFIRMED, NOTHING, REFUTED, Law, Part, Table, verify
 from tests.verifier.statements import IDENTITY, bounded_length, compositions, events, statement
@@ -119,6 +120,14 @@ def test_it_confirms_what_is_composed(composed: dict[str, dict[str, Any]]) -> No
     assert [len(told["certificate"]["parts"]) for told in composed.values()][-1] == 3
     knots = composed["lopsided rounds"]["certificate"]["parts"][0]["knots"]
     assert len(knots[0]) == 4  # of both directions
+
+
+def test_rare_reports_that_tell_a_lot_take_more_losses() -> None:
+    """Of a thousand answers from a thousand, two or so hide a person."""
+    event = shuffled_event(KRandomizedResponse(1000, 1.0), 1000)
+    told = statement(dp_accounting.SelfComposedDpEvent(event, 2), 1e-5)
+    assert verify(told).code == CONFIRMED
+    assert told["certificate"]["smoothing"] == "0.005"
 
 
 @pytest.mark.slow
