@@ -392,12 +392,12 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
     if len(chosen) < len(settled):
         told.append(f"{len(chosen):,} of {len(settled):,} certificates were read")
         return Check(name, "failed" if refuted else "passed", tuple(told))
-    released = Counter(c.population for c in _charges(state) if c.settled is not None)
+    settlements = Counter(c.population for c in _charges(state) if c.settled is not None)
     for people, abouts in confirmed.items():
         epsilon = math.fsum(about["epsilon"] for about in abouts) * (1 + float(MOST_SLACK))
         delta = math.fsum(about["delta"] for about in abouts)
         told.append(
-            f"population {people!r}: {len(abouts):,} of {released[people]:,} releases are "
+            f"population {people!r}: {len(abouts):,} of {settlements[people]:,} releases are "
             f"confirmed, together at epsilon {epsilon:.6g} delta {delta:.6g} by adding up"
         )
     return Check(name, "failed" if refuted else "passed", tuple(told))

@@ -130,11 +130,11 @@ def statement_of(row: Json) -> Json:
 # Step 2. Event: the releases that it is composed of, and what one person sent in each ------
 
 _FIELDS = {
-    "LocalRandomizerDpEvent": "local_epsilon pair witnesses public_groups messages",
+    "LocalRandomizerDpEvent": "local_epsilon pair witnesses public_groups messages columns",
     "ShuffledDpEvent": "local_event num_reports num_fakes",
-    "ShuffledMessagesDpEvent": "messages num_reports squared_change local_epsilon witness",
+    "ShuffledMessagesDpEvent": "messages num_reports squared_change local_epsilon witness places",
     "SubsampledShuffledDpEvent": "local_event num_users num_drawn num_received num_fakes "
-    "points_per_client points_sampled sampling",
+    "points_per_client points_sampled sampling rounds",
     "GaussianDpEvent": "noise_multiplier",
     "ComposedDpEvent": "events",
     "SelfComposedDpEvent": "event count",
@@ -288,13 +288,13 @@ def _sample(one: Json, count: int, table: Table) -> Part:
     """The same of a random sample of people, where what is seen is how many there are."""
     users, drawn, came = _whole(one["num_users"], 1), _number(one["num_drawn"]), one["num_received"]
     fakes, points = _whole(one["num_fakes"], 0, users - 1), _whole(one["points_per_client"], 1)
-    rate, way = drawn / (users * points), one["sampling"]
+    rate, way = drawn / (users * points), one["sampling"] if one["rounds"] is None else "rounds"
     _need(0 < rate <= 1 and one["points_sampled"] == 1, "it samples more than a point of each")
     _need(points == 1 or way == "poisson", "it samples one of several points")
     if way in ("self", "poisson") and came is None:
         return Part(count, table.thinned(rate), (users - fakes) * points)
     fixed = way == "without_replacement" and fakes == 0 and drawn.denominator == 1
-    _need(fixed, "it samples people of whom some are fake")
+    _need(fixed, "it samples in a way, or with fakes, that has no step")
     crowd = _whole(drawn.numerator if came is None else came, 1, drawn.numerator)
     return Part(count, table, crowd, rate)
 
