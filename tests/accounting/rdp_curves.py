@@ -198,7 +198,7 @@ def multi_message_delta(
     columns = checked_messages(messages, num_reports, 0.5, method)
     if method not in ("auto", "blanket", "clones"):
         raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
-    return _losses(columns, num_reports, method).upper_delta(epsilon)
+    return float(_losses(columns, num_reports, method).deltas(np.array([epsilon]))[0])
 
 
 def positive_part(

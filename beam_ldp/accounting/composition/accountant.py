@@ -173,7 +173,7 @@ class ShuffleAccountant(PrivacyAccountant):
         candidates = [(delta, _RENYI)]
         losses = self._losses(self._counts)
         if losses is not None:
-            candidates.append((losses.upper_delta(target_epsilon), _LOSSES))
+            candidates.append((float(losses.deltas(np.array([target_epsilon]))[0]), _LOSSES))
         value, method = min(candidates)
         return PrivacyBound(min(1.0, value + self.failure_probability), method=method)
 
@@ -293,7 +293,7 @@ class ShuffleAccountant(PrivacyAccountant):
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta)
         best = min(best, (epsilon, f"{_RENYI} (order {order:g})"))
         losses = None if best[0] <= enough else self._losses(counts)
-        return best if losses is None else min(best, (losses.upper_epsilon(delta), _LOSSES))
+        return best if losses is None else min(best, (losses.epsilon(delta), _LOSSES))
 
     def _divergences(self, counts: Counts) -> np.ndarray:
         orders = tuple(self._orders.tolist())

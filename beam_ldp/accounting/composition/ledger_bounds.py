@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any
 
 import attr
@@ -23,7 +23,14 @@ from beam_ldp.accounting.composition.loss_curves import (
     renyi_divergences,
 )
 from beam_ldp.accounting.divergences.hockey_stick import directions
-from beam_ldp.accounting.divergences.loss_grid import LossGrid, composed_grids, composed_losses
+from beam_ldp.accounting.divergences.loss_grid import (
+    MOST_RELEASES,
+    LossGrid,
+    composed_grids,
+    composed_losses,
+    less_rounding,
+    together,
+)
 from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.lower import bit_atoms, witness_atoms
 from beam_ldp.accounting.reports import (
@@ -91,7 +98,6 @@ def _randomized_response(local_epsilon: float, orders: np.ndarray) -> np.ndarray
 
 _OWN = (ShuffledReports, SampledReports)
 _LONG = 1 << 18  # more releases than that are composed in two steps
-_MOST = 10**12  # more than that are nothing but rounding
 _LARGEST_GRID = 1 << 21  # 16 MB
 _COMMON_STEPS_PER_DEVIATION = 100
 
@@ -106,7 +112,11 @@ def ledger_losses(counts: Counts) -> LossGrid | None:
 @lru_cache(maxsize=32)
 def _composed(counts: tuple[tuple[Any, int], ...]) -> LossGrid | None:
     parts = _parts(dict(counts))
-    if not parts or sum(parts.values()) > _MOST or any(_deviation(p) is None for p in parts):
+    if (
+        not parts
+        or sum(parts.values()) > MOST_RELEASES
+        or any(_deviation(p) is None for p in parts)
+    ):
         return None
     alone = [repeated_losses(part, count) for part, count in parts.items()]
     if len(alone) == 1:
@@ -114,7 +124,7 @@ def _composed(counts: tuple[tuple[Any, int], ...]) -> LossGrid | None:
     step = _total_deviation(parts) / _COMMON_STEPS_PER_DEVIATION
     step = max(step, *(losses.highest / _LARGEST_GRID for losses in alone))
     on_common_grid = [_on(part, count, step) for part, count in parts.items()]
-    return reduce(LossGrid.composed, on_common_grid)
+    return together([(grid, 1) for grid in on_common_grid])
 
 
 @lru_cache(maxsize=32)
@@ -131,7 +141,7 @@ def repeated_losses(part: Any, count: int) -> LossGrid:
         return long.on(max(step, long.highest / _LARGEST_GRID))
     short = repeated_losses(part, rest)
     step = max(step, long.highest / _LARGEST_GRID, short.highest / _LARGEST_GRID)
-    return long.on(step).composed(short.on(step))
+    return together([(long.on(step), 1), (short.on(step), 1)])
 
 
 def _repeated(losses: LossGrid, count: int) -> LossGrid:
@@ -231,7 +241,8 @@ def _ledger_epsilon(counts: tuple[tuple[Any, int], ...], delta: float) -> float:
     if not counts or not 0 < delta < 1:
         return 0.0
     parts = [_part(event, count, delta) for event, count in counts]
-    return max(grid.lower_epsilon(delta) for grid in (*parts, composed_grids(parts)))
+    found = max(grid.epsilon(delta) for grid in (*parts, composed_grids(parts)))
+    return less_rounding(found, sum(count for _, count in counts))
 
 
 @lru_cache(maxsize=128)
@@ -241,7 +252,7 @@ def _part(event: Any, count: int, delta: float) -> LossGrid:
         composed_losses([(times * count, pair) for times, pair in columns])
         for columns in _pairs(event)
     ]
-    return max(grids, key=lambda grid: (grid.lower_epsilon(delta), grid.mass @ grid.losses))
+    return max(grids, key=lambda grid: (grid.epsilon(delta), grid.mass @ grid.losses))
 
 
 def _responses(event: Any) -> list[tuple[Any, int]]:

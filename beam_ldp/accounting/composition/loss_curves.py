@@ -79,7 +79,7 @@ _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
 _ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
-NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
+NEGLIGIBLE = 1e-45  # delta of a loss beyond which compositions count everything as unbounded
 
 
 def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]]:
