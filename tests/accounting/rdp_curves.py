@@ -214,4 +214,4 @@ def positive_part(
             differ by more than 2 %.
     """
     low, high = positive_parts(values[None], probability, n, smoothings)
-    return float(low[0]), float(high[0])
+    return math.exp(low[0]), math.exp(high[0])

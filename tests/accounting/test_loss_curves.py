@@ -201,10 +201,15 @@ def test_the_divergences_of_a_larger_crowd_are_smaller(budget):
     ],
 )
 def test_divergences_stay_what_they_were(local_epsilon, n, known):
-    """Of ledgers that hold them: pinned when each hockey stick was integrated by itself."""
+    """Of ledgers that hold them, so that audits go on believing those: no larger, and near.
+
+    Pinned when sticks were connected more coarsely where they are small: up to 11 % higher.
+    """
     orders = np.array(orders_for(1.0, 1e-8)[:4])
     event = ShuffledDpEvent(LocalRandomizerDpEvent(local_epsilon), n)
-    assert renyi_divergences(event, orders) == pytest.approx(np.array(known), rel=1e-9)
+    found = renyi_divergences(event, orders)
+    assert np.all(found <= np.array(known) * (1 + 1e-8))
+    assert np.all(found >= np.array(known) * 0.9)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])

@@ -143,14 +143,17 @@ class ShuffleAccountant(PrivacyAccountant):
         if single is not None and target_delta < 1:
             return shuffle_epsilon(single.local_event, single.num_honest, target_delta)
         value, method = self._upper(self._counts, target_delta)
-        lower, lower_method = lower_value(self._counts, target_delta)
         counts = dict(self._counts)  # those of now: more may be composed before it is read
+
+        def lower() -> tuple[float, str]:
+            found, how = lower_value(counts, target_delta)
+            return min(value, found), how
+
         return PrivacyBound(
             value,
-            lower=min(value, lower),
+            lower=lower,
             class_lower=lambda: class_lower_value(counts, target_delta),
             method=method,
-            lower_method=lower_method,
         )
 
     def get_delta(self, target_epsilon: float) -> PrivacyBound:
@@ -289,11 +292,13 @@ class ShuffleAccountant(PrivacyAccountant):
         delta = self._for_losses(counts, delta)
         if delta <= 0 or best[0] <= enough:
             return best
+        losses = self._losses(counts)
+        found = math.inf if losses is None else losses.epsilon(delta)
+        if math.isfinite(found):  # which no Rényi orders undercut, but for rounding
+            return min(best, (found, _LOSSES))
         orders = self._divergences(counts)
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta)
-        best = min(best, (epsilon, f"{_RENYI} (order {order:g})"))
-        losses = None if best[0] <= enough else self._losses(counts)
-        return best if losses is None else min(best, (losses.epsilon(delta), _LOSSES))
+        return min(best, (epsilon, f"{_RENYI} (order {order:g})"))
 
     def _divergences(self, counts: Counts) -> np.ndarray:
         orders = tuple(self._orders.tolist())

@@ -100,6 +100,8 @@ _OWN = (ShuffledReports, SampledReports)
 _LONG = 1 << 18  # more releases than that are composed in two steps
 _LARGEST_GRID = 1 << 21  # 16 MB
 _COMMON_STEPS_PER_DEVIATION = 100
+_STEPS_PER_ROOT = 20  # times the root of the number of kinds
+_AT_ONCE = 32  # kinds
 
 Counts = Mapping[Any, int]  # events, or what events are made of
 
@@ -121,10 +123,15 @@ def _composed(counts: tuple[tuple[Any, int], ...]) -> LossGrid | None:
     alone = [repeated_losses(part, count) for part, count in parts.items()]
     if len(alone) == 1:
         return alone[0]
-    step = _total_deviation(parts) / _COMMON_STEPS_PER_DEVIATION
+    # Chords between knots add to the spread of every kind: many kinds need more knots.
+    steps = max(_COMMON_STEPS_PER_DEVIATION, _STEPS_PER_ROOT * math.sqrt(len(alone)))
+    step = _total_deviation(parts) / steps
     step = max(step, *(losses.highest / _LARGEST_GRID for losses in alone))
-    on_common_grid = [_on(part, count, step) for part, count in parts.items()]
-    return together([(grid, 1) for grid in on_common_grid])
+    grids = [_on(losses, step) for losses in alone]
+    while len(grids) > _AT_ONCE:  # whose transforms need not be as long as that of them all
+        chunks = [grids[i : i + _AT_ONCE] for i in range(0, len(grids), _AT_ONCE)]
+        grids = [together([(grid, 1) for grid in chunk]) for chunk in chunks]
+    return together([(grid, 1) for grid in grids])
 
 
 @lru_cache(maxsize=32)
@@ -146,14 +153,14 @@ def repeated_losses(part: Any, count: int) -> LossGrid:
 
 def _repeated(losses: LossGrid, count: int) -> LossGrid:
     """So many releases, on a coarser grid where a fine one would fill the memory."""
-    while (places := losses.places(count)) > _LARGEST_GRID:
+    while (places := losses.places(count, _LARGEST_GRID)) > _LARGEST_GRID:
         losses = losses.on(losses.step * math.ceil(places / _LARGEST_GRID))
     return losses.repeated(count)
 
 
 @lru_cache(maxsize=64)
-def _on(part: Any, count: int, step: float) -> LossGrid:
-    return repeated_losses(part, count).on(step)
+def _on(losses: LossGrid, step: float) -> LossGrid:
+    return losses.on(step)
 
 
 def _losses(part: Any) -> LossGrid:

@@ -15,11 +15,11 @@ import numpy as np
 
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
-    hockey_sticks,
     largest_log_ratio,
+    log_hockey_sticks,
 )
-from beam_ldp.accounting.divergences.loss_grid import LossGrid, connect_dots
-from beam_ldp.accounting.divergences.moments import log_sum
+from beam_ldp.accounting.divergences.iid_sums import FINE, MIDDLE
+from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     POISSON,
     SELF,
@@ -78,6 +78,9 @@ HOPELESS = 100.0  # a local epsilon that no crowd hides
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
+_LEAST_FALL, _FALL = 0.1, 0.01  # of sticks from knot to knot: 0.1 - 0.01 log(stick)
+_NEAR_THE_TOP = 20  # knots, each half as far from the largest loss as the one before
+_LARGE_POWER = 300.0  # whose exponentials are added up in logarithms
 _ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
 NEGLIGIBLE = 1e-45  # delta of a loss beyond which compositions count everything as unbounded
 
@@ -131,39 +134,51 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     curve = _curve(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))
     knots = loss_knots(step, loss_deviation(event), last)
-    losses = knots * step
+    return knots, np.exp(_log_convex(knots * step, _log_sticks(curve, knots * step, MIDDLE)))
+
+
+def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+    """Logarithms of the higher hockey stick of both directions; minus infinity past the last."""
     inside = losses < curve.top
-    found = np.zeros(len(losses))
+    found = np.full(len(losses), -np.inf)
     for side in directions(curve.pair):
-        found[inside] = np.maximum(found[inside], curve.sticks(side, losses[inside]))
-    found[0] = min(found[0], math.tanh(curve.top / 2.0))
-    return knots, _convex(losses, found)
+        log_sticks = curve.log_sticks(side, losses[inside], smoothing)
+        found[inside] = np.maximum(found[inside], log_sticks)
+    pure = np.tanh(curve.top / 2.0)  # what the largest loss alone allows
+    found[losses == 0.0] = np.minimum(found[losses == 0.0], np.log(pure))
+    return found
 
 
-def _convex(losses: np.ndarray, sticks: np.ndarray) -> np.ndarray:
-    """The largest convex curve below the points, at the same losses.
+def _log_convex(losses: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """The largest convex curve below the points, at the same losses; logarithms, both.
 
     A hockey stick is convex in the ratio e^loss, so it lies below that curve where it lies below
     the points. Those of a dominating pair need not be convex once they are cut at the largest loss.
     """
+    with np.errstate(divide="ignore", invalid="ignore"):  # falls over widths, in logarithms
+        falls = logs[:-1] + np.log(-np.expm1(np.diff(logs))) - losses[:-1]
+        slopes = falls - np.log(np.expm1(np.diff(losses)))
+    if np.all(slopes[1:] <= slopes[:-1]):
+        return logs
+    at, height = losses.tolist(), logs.tolist()
     kept: list[int] = []
-    for i in range(len(losses)):
+    for i in range(len(at)):
         while len(kept) > 1:
             before, last = kept[-2], kept[-1]
-            share = math.expm1(losses[last] - losses[before])
-            share /= math.expm1(losses[i] - losses[before])
-            chord = sticks[before] + share * (sticks[i] - sticks[before])
-            if sticks[last] <= chord:
+            share = math.expm1(at[last] - at[before]) / math.expm1(at[i] - at[before])
+            # All in units of the first of the three, which no double need hold.
+            chord = share * math.expm1(height[i] - height[before])
+            if math.expm1(height[last] - height[before]) <= chord:
                 break
             kept.pop()
         kept.append(i)
-    if len(kept) == len(losses):
-        return sticks
-    places = np.searchsorted(kept, np.arange(len(losses)), side="right") - 1
-    left = np.array(kept)[np.minimum(places, len(kept) - 2)]
-    right = np.array(kept)[np.minimum(places, len(kept) - 2) + 1]
+    if len(kept) == len(at):
+        return logs
+    places = np.minimum(np.searchsorted(kept, np.arange(len(at)), side="right"), len(kept) - 1)
+    left, right = np.array(kept)[places - 1], np.array(kept)[places]
     shares = np.expm1(losses - losses[left]) / np.expm1(losses[right] - losses[left])
-    return np.asarray(sticks[left] + shares * (sticks[right] - sticks[left]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(logs[left] + np.log1p(shares * np.expm1(logs[right] - logs[left])))
 
 
 def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndarray:
@@ -193,12 +208,35 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
 
     Taken from a distribution that is no better than the release, on its own fine grid.
     """
-    step = _natural_step(event)
-    knots, heights = _sticks(event, step)
-    found = _moments(*connect_dots(knots * step, heights), orders)
+    curve = _curve(event)
+    found = _moments(*_fine_sticks(event), orders)
     # Divergences grow with the order, up to the largest loss: so each bounds those before it.
     found = np.array([np.min(found[orders >= order]) for order in orders])
-    return np.minimum(found, _curve(event).top)
+    return np.minimum(found, curve.top)
+
+
+@lru_cache(maxsize=256)
+def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
+    """Losses up to the largest, and the logarithms of convex hockey sticks there.
+
+    Those of a composition, and more near the largest loss and where sticks are small: chords between sticks that differ by a factor
+    e^c are too high by c / (2 tanh(c / 2)), which moments of high orders must not feel. Their
+    logarithms are about as large as that of the stick, so c may grow with it.
+    """
+    curve, step = _curve(event), _natural_step(event)
+    last = max(1, math.ceil(curve.top / step - 1e-9))
+    losses = loss_knots(step, loss_deviation(event), last) * step
+    closer = (losses[-1] - losses[-2]) * 0.5 ** np.arange(1, _NEAR_THE_TOP)
+    losses = np.concatenate([losses[:-1], losses[-1] - closer, losses[-1:]])
+    logs = _log_sticks(curve, losses, FINE)
+    seen = np.isfinite(logs)
+    grown = np.log(_LEAST_FALL - _FALL * logs[seen]) / _FALL  # one more where c is one more
+    more = np.interp(np.arange(grown[0], grown[-1]), grown, losses[seen])
+    more = np.setdiff1d(more[more > _FINE_DEVIATIONS * loss_deviation(event)], losses)
+    both = np.concatenate([losses, more])
+    order = np.argsort(both)
+    found = np.concatenate([logs, _log_sticks(curve, more, FINE)])[order]
+    return both[order], _log_convex(both[order], found)
 
 
 class _Curve(NamedTuple):
@@ -218,8 +256,15 @@ class _Curve(NamedTuple):
 
     def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
         """The upper delta at each loss >= 0, in the direction of `pair`."""
+        return np.exp(self.log_sticks(pair, losses, FINE))
+
+    def log_sticks(
+        self, pair: ShufflePair, losses: np.ndarray, smoothing: tuple[float, ...]
+    ) -> np.ndarray:
+        """Its logarithm; see `iid_sums` for the smoothing."""
         inner = np.log1p(np.expm1(losses) / self.within)
-        return self.outer * hockey_sticks(pair, self.reports, inner, self.rate)[1]
+        found = log_hockey_sticks(pair, self.reports, inner, self.rate, smoothing)[1]
+        return math.log(self.outer) + found
 
 
 @lru_cache(maxsize=256)
@@ -255,33 +300,42 @@ def _spread(pair: ShufflePair) -> float:
 
 
 def loss_knots(step: float, deviation: float, last: int) -> np.ndarray:
-    """Positions from 0 to `last`: every one where most losses lie, ever fewer beyond."""
-    fine = min(last, math.ceil(_FINE_DEVIATIONS * deviation / step))
-    knots = list(range(fine + 1))
-    position = float(max(fine, 1))
+    """Positions from 0 to `last`: every one where most losses lie, then half, ever fewer beyond."""
+    fine = min(last, math.ceil(_FINE_DEVIATIONS / 2 * deviation / step))
+    half = max(fine, min(last, math.ceil(_FINE_DEVIATIONS * deviation / step)))
+    knots = [*range(fine + 1), *range(fine, half, 2), half]
+    position = float(max(half, 1))
     while position < last:
         position = max(position + 1, position * _GROWTH)
         knots.append(min(last, int(position)))
     return np.unique(knots)
 
 
-def _moments(losses: np.ndarray, mass: np.ndarray, beyond: float, orders: np.ndarray) -> np.ndarray:
-    """Rényi divergences of a distribution of losses, without cancellation near zero.
+def _moments(losses: np.ndarray, logs: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Rényi divergences of the distribution whose hockey stick is the chords between points.
 
-    With weights q = p e^-loss of the second law, E_q[e^(a loss)] - 1 is the sum of the
-    non-negative q (expm1(a loss) - a expm1(loss)).
+    It is its own mirror image (`connect_dots`): a loss x of mass p under P comes with -x, of mass
+    p e^-x. Summing over both, E_Q[ratio^a] - 1 is a sum of terms that are not negative,
+    p e^-x phi(x) + p phi(-x) with phi(x) = expm1(a x) - a expm1(x): nothing cancels near zero.
+
+    Args:
+        losses: Ascending from zero to the largest.
+        logs: Logarithms of the sticks, the last minus infinity.
+        orders: Above one.
     """
-    losses, mass = losses[mass > 0.0], mass[mass > 0.0]
-    result = np.empty(len(orders))
-    for i, order in enumerate(orders):
-        power = order * losses
-        large = power > 300.0
-        small = ~large
-        weights = mass[small] * np.exp(-losses[small])
-        terms = weights * (np.expm1(power[small]) - order * np.expm1(losses[small]))
-        total = math.log1p(float(np.sum(np.maximum(terms, 0.0))))
-        if large.any():
-            tail = log_sum(np.log(mass[large]) + (order - 1) * losses[large])
-            total = float(np.logaddexp(total, tail))
-        result[i] = total / (order - 1) if beyond == 0.0 else math.inf
-    return result
+    gaps = np.diff(losses)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        falls = logs[:-1] + np.log(-np.expm1(np.diff(logs))) - np.log(-np.expm1(-gaps))
+        kept = np.append(falls[1:] - gaps[1:] - falls[:-1], -np.inf)
+        mass = falls + np.log(-np.expm1(np.minimum(kept, 0.0)))
+    seen = np.isfinite(mass)
+    losses, mass = losses[1:][seen], mass[seen]
+    order = orders[:, None]
+    powers = np.minimum(order * losses, _LARGE_POWER)
+    above = np.exp(mass - losses) * (np.expm1(powers) - order * np.expm1(losses))
+    below = np.exp(mass) * (np.expm1(-order * losses) - order * np.expm1(-losses))
+    large = order * losses > _LARGE_POWER
+    terms = np.where(large, 0.0, np.maximum(above, 0.0)) + np.maximum(below, 0.0)
+    total = np.log1p(terms.sum(axis=1))
+    tails = np.where(large, mass + (order - 1.0) * losses, -np.inf)
+    return np.logaddexp(total, np.logaddexp.reduce(tails, axis=1)) / (orders - 1.0)

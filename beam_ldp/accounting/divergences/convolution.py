@@ -16,8 +16,8 @@ one kind, c_i how often it counts, X_i its transform, hats what is computed.
    (|hat X_j| + D_j)^c_j divided by the least of its factors (mean value theorem, coefficient by
    coefficient). An entry of the inverse is a mean over coefficients, and by Cauchy-Schwarz
    that of |dX_i| R is at most a |x_i| rms(R).
-3. One product of complex numbers errs by at most sqrt(5) u of itself (Brent, Percival and Zimmermann
-   2007), so the product of all powers by sqrt(5) u sum_i c_i, whose mean is that of |hat Y|.
+3. One product of complex numbers errs by at most sqrt(5) u of itself (Brent, Percival and
+   Zimmermann 2007), so the product of all powers by sqrt(5) u sum_i c_i of itself.
 4. The inverse errs by at most a |hat y|, up to second order.
 
 Together every tilted mass errs by at most
@@ -102,7 +102,9 @@ class _Laws:
         self.counts = np.array([float(count) for _, count in parts])
         self.least = sum(int(at[0]) * count for at, (_, count) in zip(self.places, parts))
         self.most = sum(int(at[-1]) * count for at, (_, count) in zip(self.places, parts))
-        self.starts = np.cumsum([0, *map(len, self.places[:-1])])
+        lengths = list(map(len, self.places))
+        self.starts = np.cumsum([0, *lengths[:-1]])
+        self.owners = np.repeat(np.arange(len(lengths)), lengths)
         self.flat = np.concatenate(self.places).astype(float)
         self.logs = np.log(np.concatenate(self.masses))
         self.reach = float(max(int(at[-1]) - int(at[0]) for at in self.places))
@@ -111,18 +113,14 @@ class _Laws:
         """Log of the generating function of the sum, its tilted mean and variance."""
         powers = self.logs + tilt * self.flat
         tops = np.maximum.reduceat(powers, self.starts)
-        lengths = np.diff(np.append(self.starts, len(powers)))
-        weights = np.exp(powers - np.repeat(tops, lengths))
+        weights = np.exp(powers - tops[self.owners])
         sums = np.add.reduceat(weights, self.starts)
         means = np.add.reduceat(weights * self.flat, self.starts) / sums
-        squares = weights * (self.flat - np.repeat(means, lengths)) ** 2
-        variances = np.add.reduceat(squares, self.starts) / sums
+        weights *= (self.flat - means[self.owners]) ** 2
+        variances = np.add.reduceat(weights, self.starts) / sums
         logs = tops + np.log(sums)
-        return (
-            float(self.counts @ logs),
-            float(self.counts @ means),
-            float(self.counts @ variances),
-        )
+        of_all = self.counts @ np.stack([logs, means, variances], axis=1)
+        return float(of_all[0]), float(of_all[1]), float(of_all[2])
 
     def tilt_at(self, base: float, rate: float, sign: float = 1.0) -> float:
         """The tilt at whose mean the sum, tilted by `base`, has the large-deviation rate `rate`.
@@ -139,7 +137,7 @@ class _Laws:
             log, mean, variance = self.cumulants(base + sign * away)
             found = sign * away * mean - (log - log_base)
             low, high = (away, high) if found < rate else (low, away)
-            if abs(found - rate) <= 0.02 * rate or high - low <= 1e-3 * high:
+            if abs(found - rate) <= 0.1 * rate or high - low <= 1e-3 * high:
                 break
             slope = away * variance  # the rate's, by the tilt
             guess = away + (rate - found) / slope if slope > 0.0 else math.inf

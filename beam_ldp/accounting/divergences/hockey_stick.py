@@ -42,6 +42,7 @@ from beam_ldp.randomizers.special import brentq
 MAX_REPORTS = 10**12
 
 _ENUMERATED = 350_000  # configurations: 8 MB
+_LEAST_LISTED = -600.0  # log of the least sum: terms left out are below e^-700 each
 _FEW = 8  # steps for which it does not pay to sort them
 # Relative allowance for floating-point rounding of a delta (see `listed_configurations`).
 _ROUNDING = 1e-9
@@ -102,18 +103,33 @@ def hockey_sticks(
     pair: ShufflePair, num_reports: int, epsilons: Array, rate: float = 1.0
 ) -> tuple[Array, Array]:
     """The same at many epsilons: lower and upper bounds, of the shape of `epsilons`."""
-    return _deltas(pair, check_reports(num_reports), np.asarray(epsilons), FINE, rate)
+    low, high = log_hockey_sticks(pair, num_reports, epsilons, rate)
+    return np.exp(low), np.exp(high)
+
+
+def log_hockey_sticks(
+    pair: ShufflePair,
+    num_reports: int,
+    epsilons: Array,
+    rate: float = 1.0,
+    smoothing: tuple[float, ...] = FINE,
+) -> tuple[Array, Array]:
+    """Logarithms of the same at many epsilons: lower and upper bounds, of the shape of `epsilons`.
+
+    Deltas that no double holds have a logarithm, and weigh in moments of high orders.
+    """
+    return _log_deltas(pair, check_reports(num_reports), np.asarray(epsilons), smoothing, rate)
 
 
 @lru_cache(maxsize=4096)
 def _delta(
     pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...], rate: float = 1.0
 ) -> DeltaBounds:
-    lower, upper = _deltas(pair, n, np.array([epsilon]), smoothing, rate)
-    return DeltaBounds(float(lower[0]), float(upper[0]))
+    lower, upper = _log_deltas(pair, n, np.array([epsilon]), smoothing, rate)
+    return DeltaBounds(math.exp(lower[0]), math.exp(upper[0]))
 
 
-def _deltas(
+def _log_deltas(
     pair: ShufflePair, n: int, epsilons: Array, smoothing: tuple[float, ...], rate: float
 ) -> tuple[Array, Array]:
     law, scale = _law(pair), rate / (n * pair.blanket_mass)
@@ -121,18 +137,19 @@ def _deltas(
     # Not having been drawn makes the laws equal: it takes (1 - rate) * step off the difference.
     absent = (1.0 - rate) * n * pair.blanket_mass / rate
     values = law.difference - steps * law.second - steps * absent / n
-    low, high = np.zeros(len(epsilons)), np.zeros(len(epsilons))
+    low, high = np.full(len(epsilons), -np.inf), np.full(len(epsilons), -np.inf)
     some = np.flatnonzero(values.max(axis=1) > 0.0)
-    if not len(some):
-        return low, high
-    if listed_configurations(pair, n) is None:
-        low[some], high[some] = positive_parts(values[some], law.probability, n, smoothing)
-    else:
+    if len(some) and listed_configurations(pair, n) is not None:
         exact = _listed_parts if len(some) < _FEW else _ranked_parts
-        low[some] = high[some] = exact(pair, n, absent, steps[some, 0])
+        with np.errstate(divide="ignore"):
+            low[some] = high[some] = np.log(exact(pair, n, absent, steps[some, 0]))
+        some = some[high[some] < _LEAST_LISTED]  # probabilities themselves may vanish
+    if len(some):
+        low[some], high[some] = positive_parts(values[some], law.probability, n, smoothing)
+    log_scale = math.log(scale)
     return (
-        np.clip(low * scale * (1.0 - _ROUNDING), 0.0, 1.0),
-        np.minimum(high * scale * (1.0 + _ROUNDING), 1.0),
+        np.minimum(low + (log_scale + math.log1p(-_ROUNDING)), 0.0),
+        np.minimum(high + (log_scale + math.log1p(_ROUNDING)), 0.0),
     )
 
 

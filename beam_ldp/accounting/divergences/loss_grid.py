@@ -90,9 +90,10 @@ class LossGrid:
     def losses(self) -> Array:
         return (self.lowest + np.arange(len(self.mass))) * self.step
 
-    def places(self, count: int) -> int:
-        """How many losses `repeated(count)` would hold."""
-        return convolution.places([(self.mass, count)])
+    def places(self, count: int, enough: int = 0) -> int:
+        """How many losses `repeated(count)` would hold at most; roughly, where above `enough`."""
+        most = count * (len(self.mass) - 1) + 1
+        return most if most <= enough else convolution.places([(self.mass, count)])
 
     def repeated(self, count: int) -> LossGrid:
         """The losses of `count` such releases. O(window log window)."""
@@ -244,7 +245,7 @@ def _repeated(pair: Atoms, count: int) -> LossGrid:
     """
     count = min(count, MOST_RELEASES)
     grid, coarsest = pooled_losses(pair), loss_spread(pair) / _LEAST_STEPS_PER_DEVIATION
-    while count > 1 and grid.places(count) > _LARGEST_GRID:
+    while count > 1 and grid.places(count, _LARGEST_GRID) > _LARGEST_GRID:
         if grid.step <= coarsest / 2:
             grid = pooled_losses(pair, 2 * grid.step)
         else:
