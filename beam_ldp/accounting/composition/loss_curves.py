@@ -219,9 +219,10 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
 def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
     """Losses up to the largest, and the logarithms of convex hockey sticks there.
 
-    Those of a composition, and more near the largest loss and where sticks are small: chords between sticks that differ by a factor
-    e^c are too high by c / (2 tanh(c / 2)), which moments of high orders must not feel. Their
-    logarithms are about as large as that of the stick, so c may grow with it.
+    Those of a composition, and more near the largest loss and where sticks are small: chords
+    between sticks that differ by a factor e^c are too high by c / (2 tanh(c / 2)), which moments
+    of high orders must not feel. Their logarithms are about as large as that of the stick, so c may
+    grow with it.
     """
     curve, step = _curve(event), _natural_step(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))

@@ -61,6 +61,7 @@ class _Law(NamedTuple):
     """The atoms of `B * (first, second)`; the likeliest atom comes first."""
 
     difference: Array  # first - second, kept apart since it may be tiny
+    first: Array
     second: Array
     probability: Array
 
@@ -259,13 +260,14 @@ def _law(pair: ShufflePair) -> _Law:
         first, second = np.append(first, 0.0), np.append(second, 0.0)
         probability = np.append(probability * pair.blanket_mass, 1.0 - pair.blanket_mass)
     order = np.argsort(-probability, kind="stable")
-    return _Law((first - second)[order], second[order], probability[order])
+    return _Law((first - second)[order], first[order], second[order], probability[order])
 
 
 class Configurations(NamedTuple):
     """Every configuration of the rarer atoms: sums and probabilities."""
 
-    difference: Array
+    difference: Array  # first - second, which keeps its digits where both are nearly equal
+    first: Array
     second: Array
     probability: Array
 
@@ -331,12 +333,15 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         rarer = np.arange(n + 1)
         return Configurations(
             (n - rarer) * law.difference[0] + rarer * law.difference[1],
+            (n - rarer) * law.first[0] + rarer * law.first[1],
             (n - rarer) * law.second[0] + rarer * law.second[1],
             np.exp(binomial_log_pmf(rarer, n, rare)),
         )
     counts = np.arange(n + 1.0)
     log_factorial = special.gammaln(counts + 1.0)
-    difference, second, log_weight = np.zeros(1), np.zeros(1), np.full(1, log_factorial[n])
+    sums = np.zeros((3, 1))
+    of_kind = np.stack([law.difference, law.first, law.second])
+    log_weight = np.full(1, log_factorial[n])
     room = np.array([n])
     for kind in range(1, kinds + 1):
         choices = room + 1
@@ -344,13 +349,11 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         taken = np.arange(len(owner)) - np.repeat(np.cumsum(choices) - choices, choices)
         term = counts * math.log(law.probability[kind]) - log_factorial
         log_weight = log_weight[owner] + term[taken]
-        difference = difference[owner] + (counts * law.difference[kind])[taken]
-        second = second[owner] + (counts * law.second[kind])[taken]
+        sums = sums[:, owner] + of_kind[:, kind, None] * counts[taken]
         room = room[owner] - taken
     term = (counts * math.log1p(-rare) if kinds else 0.0) - log_factorial
     return Configurations(
-        difference + room * law.difference[0],
-        second + room * law.second[0],
+        *(sums + of_kind[:, 0, None] * room),
         np.exp(log_weight + term[room]),
     )
 

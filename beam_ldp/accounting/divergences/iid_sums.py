@@ -18,8 +18,8 @@ probabilities `p, q`,
     |K(theta + i omega) / K(theta)|^2 <= 1 - 4 p q sin^2(omega (v - w) / 2),
 
 (all pairs of them, summed, make it an equation). Of the likeliest and the one that varies most from
-it, so that the n-th power is below `exp(-36)` unless omega is near a multiple of `2 pi / (v - w)`. What
-is left out is bounded, and added.
+it, so that the n-th power is below `exp(-36)` unless omega is near a multiple of `2 pi / (v - w)`.
+What is left out is bounded, and added.
 
 Many laws with the same probabilities (the hockey stick at many epsilons) are evaluated at once.
 """
