@@ -18,7 +18,7 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     largest_log_ratio,
     log_hockey_sticks,
 )
-from beam_ldp.accounting.divergences.iid_sums import FINE, MIDDLE
+from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, MIDDLE
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     POISSON,
@@ -79,6 +79,7 @@ _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
 _LEAST_FALL, _FALL = 0.1, 0.01  # of sticks from knot to knot: 0.1 - 0.01 log(stick)
+_GLANCE = 16  # knots from one at which a second pair is tried to the next
 _NEAR_THE_TOP = 20  # knots, each half as far from the largest loss as the one before
 _LARGE_POWER = 300.0  # whose exponentials are added up in logarithms
 _ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
@@ -138,15 +139,20 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
-    """Logarithms of the higher hockey stick of both directions; minus infinity past the last."""
-    inside = losses < curve.top
-    found = np.full(len(losses), -np.inf)
-    for side in directions(curve.pair):
-        log_sticks = curve.log_sticks(side, losses[inside], smoothing)
-        found[inside] = np.maximum(found[inside], log_sticks)
-    pure = np.tanh(curve.top / 2.0)  # what the largest loss alone allows
-    found[losses == 0.0] = np.minimum(found[losses == 0.0], np.log(pure))
-    return found
+    """Logarithms of the hockey stick at each loss; minus infinity from the largest on.
+
+    Each proved pair bounds it at every loss, so the smallest of them does. The second pair is
+    looked at closely only where a glance tells that it is better somewhere.
+    """
+    inside = losses[losses < curve.top]
+    found = curve.log_heights(inside, smoothing)
+    for pair in curve.others:
+        other, some = curve._replace(pair=pair), slice(None, None, _GLANCE)
+        if np.any(other.log_heights(inside[some], COARSE) < found[some]):
+            found = np.minimum(found, other.log_heights(inside, smoothing))
+    pure = math.log(math.tanh(curve.top / 2.0))  # what the largest loss alone allows
+    found[inside == 0.0] = np.minimum(found[inside == 0.0], pure)
+    return np.concatenate([found, np.full(len(losses) - len(inside), -np.inf)])
 
 
 def _log_convex(losses: np.ndarray, logs: np.ndarray) -> np.ndarray:
@@ -254,6 +260,7 @@ class _Curve(NamedTuple):
     outer: float
     within: float
     top: float
+    others: tuple[ShufflePair, ...] = ()  # which are proved as well
 
     def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
         """The upper delta at each loss >= 0, in the direction of `pair`."""
@@ -267,31 +274,39 @@ class _Curve(NamedTuple):
         found = log_hockey_sticks(pair, self.reports, inner, self.rate, smoothing)[1]
         return math.log(self.outer) + found
 
+    def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+        """That of the worse direction."""
+        sides = (self.log_sticks(side, losses, smoothing) for side in directions(self.pair))
+        return np.max(list(sides), axis=0)
+
 
 @lru_cache(maxsize=256)
 def _curve(event: OwnEvent) -> _Curve:
-    """The curve of the proved pair with the smaller spread."""
+    """The curve of the proved pair with the smaller spread, and of the other."""
     local = event.local_event
     own, clones = local.dominating_pair(), ShufflePair.clones(local.local_epsilon)
-    pair = min((p for p in (own, clones) if p.proof_status == "proved"), key=_spread)
+    proved = {p: None for p in (own, clones) if p.proof_status == "proved"}
+    pair, *others = sorted(proved, key=_spread)
     ratio = min(
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
     if isinstance(event, ShuffledReports):
-        return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio)
+        return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio, tuple(others))
     share = event.points_sampled / event.points_per_client
     drawn = event.drawn_rate
     reports, rate, outer = event.num_reports, drawn, share
     if event.sampling == SELF:
-        pair, reports, rate = thinned(pair, drawn), event.num_honest, 1.0
+        pair, *others = (thinned(each, drawn) for each in (pair, *others))
+        reports, rate = event.num_honest, 1.0
     elif event.sampling == POISSON:
         points = event.num_honest * event.points_per_client
-        pair, reports, rate = thinned(pair, drawn), points, 1.0
+        pair, *others = (thinned(each, drawn) for each in (pair, *others))
+        reports, rate = points, 1.0
         outer = share = 1.0
     elif event.points_sampled > 1:  # then sampling clients lessens delta alone
         rate, outer = 1.0, drawn * share
     top = math.log1p(share * rate * math.expm1(ratio))
-    return _Curve(pair, reports, rate, outer, share, top)
+    return _Curve(pair, reports, rate, outer, share, top, tuple(others))
 
 
 def _spread(pair: ShufflePair) -> float:
