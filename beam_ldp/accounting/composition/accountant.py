@@ -160,23 +160,25 @@ class ShuffleAccountant(PrivacyAccountant):
         """The smallest proved delta at `target_epsilon`."""
         if math.isnan(target_epsilon) or target_epsilon < 0:
             raise ValueError(f"target_epsilon must be >= 0, got {target_epsilon}")
-        total, orders = _pure(self._counts), self.divergences()
-        if math.isinf(total) and np.isinf(orders).all() and self._losses(self._counts) is None:
-            return PrivacyBound(1.0, method="no privacy")
-        if target_epsilon >= total:
+        total, losses = _pure(self._counts), self._losses(self._counts)
+        if target_epsilon >= total and math.isfinite(total):
             return PrivacyBound(0.0, method=_PURE if self._counts else _NOTHING)
-        if math.isinf(target_epsilon):
-            return PrivacyBound(0.0, method=_RENYI)
         single = self._single_shuffle()
         if single is not None:
             return shuffle_delta(single.local_event, single.num_honest, target_epsilon)
-        delta, _ = rdp_to_delta(self._orders, orders, target_epsilon)
-        if self._adaptive:
-            return PrivacyBound(min(1.0, self._with_chances(delta)), method=_RENYI)
-        candidates = [(delta, _RENYI)]
-        losses = self._losses(self._counts)
+        candidates: list[tuple[float, str]] = []
         if losses is not None:
             candidates.append((float(losses.deltas(np.array([target_epsilon]))[0]), _LOSSES))
+        if losses is None or candidates[0][0] <= 2.0 * losses.beyond:  # else orders are no better
+            orders = self.divergences()
+            if np.isinf(orders).all() and not candidates and math.isinf(total):
+                return PrivacyBound(1.0, method="no privacy")
+            delta = 0.0
+            if math.isfinite(target_epsilon):
+                delta, _ = rdp_to_delta(self._orders, orders, target_epsilon)
+            if self._adaptive:
+                return PrivacyBound(min(1.0, self._with_chances(delta)), method=_RENYI)
+            candidates.append((delta, _RENYI))
         value, method = min(candidates)
         return PrivacyBound(min(1.0, value + self.failure_probability), method=method)
 

@@ -98,7 +98,7 @@ def _randomized_response(local_epsilon: float, orders: np.ndarray) -> np.ndarray
 
 _OWN = (ShuffledReports, SampledReports)
 _LONG = 1 << 18  # more releases than that are composed in two steps
-_LARGEST_GRID = 1 << 21  # 16 MB
+_LARGEST_GRID = 1 << 20  # 8 MB
 _COMMON_STEPS_PER_DEVIATION = 100
 _STEPS_PER_ROOT = 20  # times the root of the number of kinds
 _AT_ONCE = 32  # kinds

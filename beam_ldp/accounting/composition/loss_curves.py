@@ -77,6 +77,7 @@ STEPS_PER_DEVIATION = 20
 HOPELESS = 100.0  # a local epsilon that no crowd hides
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
+_FAR = 16  # deviations, beyond which few losses of most releases matter
 _GROWTH = 1.06
 _LEAST_FALL, _FALL = 0.1, 0.01  # of sticks from knot to knot: 0.1 - 0.01 log(stick)
 _GLANCE = 16  # knots from one at which a second pair is tried to the next
@@ -100,8 +101,7 @@ def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]
 def loss_deviation(event: OwnEvent) -> float:
     """Standard deviation of one release's privacy loss, for large crowds. Sets the grid."""
     curve = _curve(event)
-    deviation = curve.within * curve.rate * math.sqrt(_spread(curve.pair) / curve.reports)
-    return min(deviation, curve.top)
+    return min(curve.deviation, curve.top)
 
 
 def loss_grid(event: OwnEvent) -> LossGrid:
@@ -135,7 +135,12 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     curve = _curve(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))
     knots = loss_knots(step, loss_deviation(event), last)
-    return knots, np.exp(_log_convex(knots * step, _log_sticks(curve, knots * step, MIDDLE)))
+    logs = np.empty(0)
+    for part in np.array_split(knots, [np.searchsorted(knots * step, _FAR * curve.deviation)]):
+        if not len(logs) or logs[-1] >= math.log(NEGLIGIBLE):  # else nobody looks further
+            logs = np.append(logs, _log_sticks(curve, part * step, MIDDLE))
+    knots = knots[: len(logs)]
+    return knots, np.exp(_log_convex(knots * step, logs))
 
 
 def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
@@ -145,8 +150,8 @@ def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...])
     looked at closely only where a glance tells that it is better somewhere.
     """
     inside = losses[losses < curve.top]
-    found = curve.log_heights(inside, smoothing)
-    for pair in curve.others:
+    found = curve.log_heights(inside, smoothing) if len(inside) else inside
+    for pair in curve.others if len(inside) else ():
         other, some = curve._replace(pair=pair), slice(None, None, _GLANCE)
         if np.any(other.log_heights(inside[some], COARSE) < found[some]):
             found = np.minimum(found, other.log_heights(inside, smoothing))
@@ -243,7 +248,8 @@ def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
     both = np.concatenate([losses, more])
     order = np.argsort(both)
     found = np.concatenate([logs, _log_sticks(curve, more, FINE)])[order]
-    return both[order], _log_convex(both[order], found)
+    end = np.argmin(found) + 1  # the first that is minus infinity
+    return both[order][:end], _log_convex(both[order][:end], found[:end])
 
 
 class _Curve(NamedTuple):
@@ -262,6 +268,11 @@ class _Curve(NamedTuple):
     top: float
     others: tuple[ShufflePair, ...] = ()  # which are proved as well
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the loss, for large crowds."""
+        return self.within * self.rate * math.sqrt(_spread(self.pair) / self.reports)
+
     def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
         """The upper delta at each loss >= 0, in the direction of `pair`."""
         return np.exp(self.log_sticks(pair, losses, FINE))
@@ -276,8 +287,8 @@ class _Curve(NamedTuple):
 
     def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
         """That of the worse direction."""
-        sides = (self.log_sticks(side, losses, smoothing) for side in directions(self.pair))
-        return np.max(list(sides), axis=0)
+        sides = [self.log_sticks(side, losses, smoothing) for side in directions(self.pair)]
+        return np.asarray(np.max(sides, axis=0))
 
 
 @lru_cache(maxsize=256)

@@ -378,6 +378,9 @@ def safe_root(excess: Callable[[float], float], guess: float, top: float, upper:
     """
     root = secant_root(excess, guess, top)
     found = None if root is None else outward(excess, root, upper)
+    near = top * (1.0 - 1e-7)
+    if found is None and excess(near) > 0.0:  # a search would take long, and gain nothing
+        return top * (1.0 + 1e-12) + ABSOLUTE if upper else near
     if found is None:
         low, high = bracket(excess, guess, top, 1.001)
         if low == high:
