@@ -352,10 +352,8 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         sums = sums[:, owner] + of_kind[:, kind, None] * counts[taken]
         room = room[owner] - taken
     term = (counts * math.log1p(-rare) if kinds else 0.0) - log_factorial
-    return Configurations(
-        *(sums + of_kind[:, 0, None] * room),
-        np.exp(log_weight + term[room]),
-    )
+    difference, first, second = sums + of_kind[:, 0, None] * room
+    return Configurations(difference, first, second, np.exp(log_weight + term[room]))
 
 
 # Roots of falling curves, found quickly and left on the safe side only --------------------
