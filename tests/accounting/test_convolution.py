@@ -105,7 +105,7 @@ def test_a_composition_of_sampled_shuffles_is_that_of_dp_accounting():
     ours = one.repeated(6_000)
     for delta in (1e-2, 1e-5, 1e-9):
         assert ours.epsilon(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-5)
-    assert ours.epsilon(1e-13) == pytest.approx(1.6724443, rel=1e-5)  # of Rényi orders: 1.7366
+    assert ours.epsilon(1e-13) == pytest.approx(1.6725, rel=5e-4)  # of Rényi orders: 1.7366
 
 
 def test_kinds_together_are_kinds_one_after_the_other():

@@ -61,7 +61,7 @@ def test_sticks_of_tiny_and_of_large_losses_keep_their_digits(scale):
         exact = truth * -math.expm1(-(1 - share) * scale)
         found = float(grid.deltas(np.array([share * scale]))[0])
         assert exact * (1 - 1e-12) <= found <= exact * (1 + 1e-8)
-        if share:
+        if share and exact < 0.9:  # next to one it says nothing of epsilon
             assert grid.epsilon(exact) == pytest.approx(share * scale, rel=1e-6)
 
 

@@ -44,6 +44,7 @@ _OWN = (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
+_FEW_RELEASES = 10**6  # of which no Rényi orders tell more than losses, on whatever grid
 _NOTHING = "nothing was released"
 _LOSSES = "privacy-loss distributions (fixed schedule)"
 _RENYI = "Rényi orders"
@@ -296,8 +297,9 @@ class ShuffleAccountant(PrivacyAccountant):
             return best
         losses = self._losses(counts)
         found = math.inf if losses is None else losses.epsilon(delta)
-        if math.isfinite(found):  # which no Rényi orders undercut, but for rounding
-            return min(best, (found, _LOSSES))
+        best = min(best, (found, _LOSSES))
+        if math.isfinite(found) and sum(counts.values()) <= _FEW_RELEASES:
+            return best
         orders = self._divergences(counts)
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta)
         return min(best, (epsilon, f"{_RENYI} (order {order:g})"))
