@@ -44,7 +44,7 @@ _OWN = (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-_FEW_RELEASES = 10**6  # of which no Rényi orders tell more than losses, on whatever grid
+_FEW_RELEASES = 10**6
 _NOTHING = "nothing was released"
 _LOSSES = "privacy-loss distributions (fixed schedule)"
 _RENYI = "Rényi orders"
@@ -170,7 +170,8 @@ class ShuffleAccountant(PrivacyAccountant):
         candidates: list[tuple[float, str]] = []
         if losses is not None:
             candidates.append((float(losses.deltas(np.array([target_epsilon]))[0]), _LOSSES))
-        if losses is None or candidates[0][0] <= 2.0 * losses.beyond:  # else orders are no better
+        hardly = losses is not None and candidates[0][0] <= 2.0 * losses.beyond
+        if losses is None or hardly or _orders_may_tell_more(self._counts):
             orders = self.divergences()
             if np.isinf(orders).all() and not candidates and math.isinf(total):
                 return PrivacyBound(1.0, method="no privacy")
@@ -298,7 +299,7 @@ class ShuffleAccountant(PrivacyAccountant):
         losses = self._losses(counts)
         found = math.inf if losses is None else losses.epsilon(delta)
         best = min(best, (found, _LOSSES))
-        if math.isfinite(found) and sum(counts.values()) <= _FEW_RELEASES:
+        if math.isfinite(found) and not _orders_may_tell_more(counts):
             return best
         orders = self._divergences(counts)
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta)
@@ -326,6 +327,15 @@ class ShuffleAccountant(PrivacyAccountant):
 
 def _pure(counts: Counts) -> float:
     return math.fsum(n * largest_loss(event) for event, n in counts.items())
+
+
+def _orders_may_tell_more(counts: Counts) -> bool:
+    """Than losses: of vectors whose length is known, and of so many releases that rounding counts.
+
+    A single grid of losses is else at most a few 1e-4 from the truth, and orders never so near.
+    """
+    lengths = any(getattr(event, "squared_change", None) is not None for event in counts)
+    return lengths or sum(counts.values()) > _FEW_RELEASES
 
 
 def _failures(counts: Counts) -> float:

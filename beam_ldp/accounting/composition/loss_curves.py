@@ -237,7 +237,7 @@ def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
     """
     curve, step = _curve(event), _natural_step(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))
-    losses = loss_knots(step, loss_deviation(event), last, _FINE_DEVIATIONS) * step
+    losses = loss_knots(step, loss_deviation(event), last) * step
     closer = (losses[-1] - losses[-2]) * 0.5 ** np.arange(1, _NEAR_THE_TOP)
     losses = np.concatenate([losses[:-1], losses[-1] - closer, losses[-1:]])
     logs = _log_sticks(curve, losses, FINE)
@@ -326,15 +326,11 @@ def _spread(pair: ShufflePair) -> float:
     return sum(p * (first - second) ** 2 for (first, second), p in both) / pair.blanket_mass
 
 
-def loss_knots(
-    step: float, deviation: float, last: int, every: float = _FINE_DEVIATIONS / 2
-) -> np.ndarray:
-    """Positions from 0 to `last`, for so many deviations every one, then half, ever fewer beyond."""
-    fine, half = (
-        min(last, math.ceil(reach * deviation / step)) for reach in (every, _FINE_DEVIATIONS)
-    )
-    knots = [*range(fine + 1), *range(fine, half, 2), half]
-    position = float(max(half, 1))
+def loss_knots(step: float, deviation: float, last: int) -> np.ndarray:
+    """Positions from 0 to `last`: every one where most losses lie, ever fewer beyond."""
+    fine = min(last, math.ceil(_FINE_DEVIATIONS * deviation / step))
+    knots = list(range(fine + 1))
+    position = float(max(fine, 1))
     while position < last:
         position = max(position + 1, position * _GROWTH)
         knots.append(min(last, int(position)))

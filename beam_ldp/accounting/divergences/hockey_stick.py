@@ -140,13 +140,15 @@ def _log_deltas(
     values = law.difference - steps * law.second - steps * absent / n
     low, high = np.full(len(epsilons), -np.inf), np.full(len(epsilons), -np.inf)
     some = np.flatnonzero(values.max(axis=1) > 0.0)
-    if len(some) and listed_configurations(pair, n) is not None:
+    listed = len(some) > 0 and listed_configurations(pair, n) is not None
+    if listed:
         exact = _listed_parts if len(some) < _FEW else _ranked_parts
         with np.errstate(divide="ignore"):
             low[some] = high[some] = np.log(exact(pair, n, absent, steps[some, 0]))
         some = some[high[some] < _LEAST_LISTED]  # probabilities themselves may vanish
     if len(some):
-        low[some], high[some] = positive_parts(values[some], law.probability, n, smoothing)
+        below, high[some] = positive_parts(values[some], law.probability, n, smoothing)
+        low[some] = low[some] if listed else below
     log_scale = math.log(scale)
     return (
         np.minimum(low + (log_scale + math.log1p(-_ROUNDING)), 0.0),

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 # Widths of the Gaussian over that of the sum; 0.004 widens the variance by 1.6e-5 of itself.
 FINE = (0.004, 0.001)
-MIDDLE = (0.016,)  # four times cheaper; 2.6e-4 of the variance
+MIDDLE = (0.004,)  # once, for curves whose knots are as far apart as bounds may be
 COARSE = (0.03,)  # eight times cheaper: good enough to tell where to look for a root
 
 _CLOSE = 0.02
