@@ -406,7 +406,7 @@ def _bound(
     """
     sides = [(side, pair.source) for pair in target.witnesses for side in directions(pair)]
     # Ratios are rounded: at the very largest of them the stick of a witness may be a little over 0.
-    most = value * (1.0 + 1e-6) + 1e-30
+    most = value * (1.0 + 1e-6) + 1e-15
     for side, source in sides if status == "proved" else ():
         if exceeds(side, most) if exceeds is not None else lower(side) > most:
             raise ArithmeticError(
