@@ -121,7 +121,8 @@ class LossGrid:
             return 0.0
         last = int(np.argmax(self.beyond + sticks[:-1] <= delta))  # of the last loss: `beyond`
         share = (delta - self.beyond - sticks[last]) / weighted[last]
-        return max(0.0, float(losses[last]) + math.log1p(-min(1.0 - 1e-16, share)))
+        found = float(losses[last]) + math.log1p(-min(1.0 - 1e-16, share))
+        return max(0.0, found * (1.0 + 1e-15 if self.upward else 1.0 - 1e-15))  # outwards
 
     def _tails(self) -> _Tails:
         first = max(0, 1 - self.lowest)
