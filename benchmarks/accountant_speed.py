@@ -27,6 +27,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
     event_epsilon,
+    local_epsilon_for,
     shuffle_epsilon,
     shuffle_epsilons,
     shuffled_event,
@@ -74,15 +75,26 @@ def mixed() -> object:
     return accountant.compose(HEADLINE, 100).get_epsilon(1e-6)
 
 
+def many_kinds() -> object:
+    """A thousand releases of as many kinds: budgets and crowds that all differ."""
+    accountant = ShuffleAccountant()
+    for kind in range(1000):
+        local = LocalRandomizerDpEvent(0.5 + (0.0137 * kind) % 3.5)
+        accountant.compose(ShuffledDpEvent(local, 10_000 + 37 * kind), 1 + kind % 5)
+    return accountant.get_epsilon(1e-8)
+
+
 def cases() -> list[Case]:
     """What the table shows."""
     vectors = shuffled_event(L2Mean.for_shuffle(100, 1.0, 1e-6, 10_000), 10_000)
     return [
-        Case("one shuffle, 1e8 reports", lambda: shuffle_epsilon(2.0, 10**8, 1e-8), 0.1),
+        Case("one shuffle, 1e4 reports", lambda: shuffle_epsilon(2.0, 10**4, 1e-8), 0.01),
+        Case("one shuffle, 1e8 reports", lambda: shuffle_epsilon(2.0, 10**8, 1e-8), 0.01),
+        Case("one shuffle, 1e12 reports", lambda: shuffle_epsilon(2.0, 10**12, 1e-8), 0.01),
         Case(
             "one shuffle, 1e8 reports, k-RR's own pair",
             lambda: shuffle_epsilon(ORACLE, 10**8, 1e-8),
-            0.1,
+            0.01,
         ),
         Case("several messages, 1e4 vectors", lambda: event_epsilon(vectors, 1e-6)),
         Case("training, 6000 rounds", run_of(HEADLINE, 6_000, 1e-5), 2.0, 0.05),
@@ -90,6 +102,8 @@ def cases() -> list[Case]:
         Case("the same with coins", run_of(COINS, 10**5, 1e-8)),
         Case("may one more round run? (5000 done)", next_round(), None, 0.05),
         Case("a ledger of four kinds", mixed),
+        Case("a ledger of a thousand kinds", many_kinds, 5.0),
+        Case("the local epsilon of a price", lambda: local_epsilon_for(1.0, 1e-8, 10**6), 0.02),
         Case("200 budgets at once", lambda: shuffle_epsilons(BUDGETS, 10**6, 1e-8)),
         Case(
             "200 budgets, one by one",

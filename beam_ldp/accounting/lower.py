@@ -308,8 +308,7 @@ def witness_atoms(witness: ShufflePair, num_reports: int, rate: float = 1.0) -> 
     """
     listed = listed_configurations(witness, num_reports)
     if listed is not None:
-        second = listed.second / num_reports
-        first = second + listed.difference / num_reports
+        first, second = listed.first / num_reports, listed.second / num_reports
         return _atoms(listed.probability, first, second, rate)
     listable = num_reports <= _LARGEST_CROWD_OF_THREE
     ways = [classes for classes in _classes(witness) if len(classes) == 2 or listable]
@@ -380,6 +379,6 @@ def _atoms(mass: np.ndarray, first: np.ndarray, second: np.ndarray, rate: float)
 
     Outcomes whose ratios rounding has made zero are left out, which only lowers the result.
     """
-    first, second = 1 + rate * (first - 1), 1 + rate * (second - 1)
+    first, second = (1 - rate) + rate * first, (1 - rate) + rate * second  # nothing cancels
     seen = (mass > 0) & (first > 0) & (second > 0)
     return Atoms(np.log(mass[seen]), first[seen], second[seen])

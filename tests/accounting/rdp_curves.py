@@ -198,7 +198,7 @@ def multi_message_delta(
     columns = checked_messages(messages, num_reports, 0.5, method)
     if method not in ("auto", "blanket", "clones"):
         raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
-    return column_losses(columns, num_reports, method).upper_delta(epsilon)
+    return float(column_losses(columns, num_reports, method).deltas(np.array([epsilon]))[0])
 
 
 def positive_part(
@@ -214,4 +214,4 @@ def positive_part(
             differ by more than 2 %.
     """
     low, high = positive_parts(values[None], probability, n, smoothings)
-    return float(low[0]), float(high[0])
+    return math.exp(low[0]), math.exp(high[0])

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.exact
 
 def composed_epsilon(atoms: Atoms, count: int, delta: float) -> float:
     one = connected_losses(atoms, loss_spread(atoms) / 40)
-    return one.repeated(count).upper_epsilon(delta)
+    return one.repeated(count).epsilon(delta)
 
 
 def randomized_response(epsilon: float) -> Atoms:

@@ -9,6 +9,8 @@ import dp_accounting
 import mpmath
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from beam_ldp.accounting import (
@@ -59,6 +61,41 @@ def test_every_ledger_has_a_price_between_its_bounds(ledger, most):
         bound = accountant.get_epsilon(1e-9)
     assert 0 <= bound.lower <= bound <= most
     assert bound.class_lower <= bound * (1 + 1e-9)
+
+
+@settings(max_examples=25)
+@given(
+    budget=st.floats(-12.0, math.log10(50.0)).map(lambda x: 10.0**x),
+    people=st.floats(0.0, 12.0).map(lambda x: int(10.0**x)),
+    rate=st.one_of(st.just(0.0), st.floats(-12.0, 0.0)).map(lambda x: 10.0**x),
+    rounds=st.floats(0.0, 12.0).map(lambda x: int(10.0**x)),
+    delta=st.floats(-30.0, math.log10(0.5)).map(lambda x: 10.0**x),
+    sampling=st.sampled_from(["without_replacement", "self"]),
+)
+# What raised: a rate times a budget below what doubles resolve, and a billion rounds.
+@example(1e-9, 10**12, 1e-9, 1, 1e-6, "without_replacement")
+@example(1e-12, 10**12, 1.0, 10**12, 1e-30, "self")
+@example(2.0, 60_000, 1 / 30, 10**9, 1e-6, "without_replacement")
+@example(21.64, 1, 1.0, 195_416_737_208, 2e-5, "without_replacement")
+def test_no_edge_raises_or_undercuts(budget, people, rate, rounds, delta, sampling):
+    """Every price is a number, at least what is known from below, and grows with the rounds."""
+    local = LocalRandomizerDpEvent(budget)
+    drawn = max(1, int(rate * people))
+    event = SubsampledShuffledDpEvent(local, people, drawn, sampling=sampling)
+    if rate == 1.0:
+        event = ShuffledDpEvent(local, people)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        once, bound = (
+            ShuffleAccountant().compose(event, count).get_epsilon(delta) for count in (1, rounds)
+        )
+        at_bound = ShuffleAccountant().compose(event, rounds).get_delta(float(bound))
+    assert math.isfinite(bound) and once * (1 - 2e-3) <= bound
+    assert bound <= rounds * event.local_epsilon * (1 + 1e-12)
+    assert at_bound <= delta * (1 + 1e-6)
+    assert 0.0 <= once.lower <= once and once.class_lower <= once * (1 + 1e-9)
+    if rounds < 10**6:  # beyond, lower bounds take seconds: `test_every_ledger_has_a_price...`
+        assert bound.class_lower <= bound * (1 + 1e-9)
 
 
 def test_grids_of_rare_losses_fit_into_memory():

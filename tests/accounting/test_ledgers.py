@@ -23,9 +23,12 @@ from beam_ldp.accounting import (
     shuffle_epsilon,
     shuffled_event,
 )
+from beam_ldp.accounting.composition import accountant as accountant_module
+from beam_ldp.accounting.composition import loss_curves
 from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, repeated_losses
 from beam_ldp.accounting.divergences.loss_grid import lower_epsilon, pooled_losses
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.literature.closed_forms import gaussian_epsilon
 from beam_ldp.accounting.lower import class_lower_epsilon, witness_atoms
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.mean import LInfMean
@@ -238,6 +241,44 @@ def test_no_corner_gives_nan(local, reports, delta):
     for count in (1, 1000):
         bound = ShuffleAccountant([2.0, 1e5]).compose(event, count).get_epsilon(delta)
         assert 0 <= bound.lower <= bound <= count * local * (1 + 1e-12)
+
+
+# What is computed, and how often ------------------------------------------------------------
+
+
+def test_many_kinds_are_each_integrated_once(monkeypatch):
+    """Of 200 kinds all was done twice, and lower bounds and orders that nobody asked for: 54 s."""
+    calls = []
+    one_curve = loss_curves.log_hockey_sticks
+
+    def counted(pair, n, losses, *others):
+        calls.append(len(losses))
+        return one_curve(pair, n, losses, *others)
+
+    def never(*_):
+        raise AssertionError("nobody asked for it")
+
+    monkeypatch.setattr(loss_curves, "log_hockey_sticks", counted)
+    monkeypatch.setattr(accountant_module, "event_divergences", never)
+    monkeypatch.setattr(accountant_module, "lower_value", never)
+    accountant = ShuffleAccountant()
+    for kind in range(40):
+        local = LocalRandomizerDpEvent(0.5 + 0.01 * kind)
+        accountant.compose(ShuffledDpEvent(local, 10**7 + kind), 1 + kind % 3)
+    bound = accountant.get_epsilon(1e-8)
+    assert len(calls) == 40 and max(calls) < 200
+    assert "distributions" in bound.method
+    again = accountant.get_delta(float(bound))
+    assert again <= 1e-8 * (1 + 1e-6) and len(calls) == 40
+
+
+def test_many_kinds_together_are_as_exact_as_few():
+    """Chords add to the spread of every kind: the grid gets finer, the more of them there are."""
+    accountant = ShuffleAccountant()
+    for kind in range(300):
+        accountant.compose(dp_accounting.GaussianDpEvent(200.0 + 0.01 * kind))
+    mu = math.sqrt(sum((2 / (200.0 + 0.01 * kind)) ** 2 for kind in range(300)))
+    assert accountant.get_epsilon(1e-8) == pytest.approx(gaussian_epsilon(mu, 1e-8), rel=2e-3)
 
 
 # Questions before a release -----------------------------------------------------------------

@@ -58,6 +58,63 @@ def test_witnesses_of_binary_response_are_certified(budget, n):
         assert high / low - 1 < 3e-9
 
 
+def binomial_tail(n: int, chance: mpmath.mpf, least: int) -> mpmath.mpf:
+    """Pr[Bin(n, chance) >= least], above the mean: the continued fraction of the incomplete beta.
+
+    Its even and odd convergents lie on either side; so many agree to 30 digits.
+    """
+    a, b = mpmath.mpf(least), mpmath.mpf(n - least + 1)
+    fraction = mpmath.mpf(1)
+    for m in range(900, 0, -1):
+        odd = -(a + m) * (a + b + m) * chance / ((a + 2 * m) * (a + 2 * m + 1))
+        even = m * (b - m) * chance / ((a + 2 * m - 1) * (a + 2 * m))
+        fraction = 1 + even / (1 + odd / fraction)
+    fraction = 1 - (a + b) * chance / (a + 1) / fraction
+    log_front = mpmath.loggamma(a + b) - mpmath.loggamma(a + 1) - mpmath.loggamma(b)
+    log_front += a * mpmath.log(chance) + b * mpmath.log(1 - chance)
+    return mpmath.exp(log_front) / fraction
+
+
+def exact_tails(budget: float, n: int, epsilon: float) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """The same as `exact_binary_response` by four tails, however many reports there are.
+
+    A likelihood ratio of (k E + (n - k) / E) / n is above e^epsilon from some k on, and k times
+    its probability is n p times that of k - 1 in n - 1; the other stick is of the other tail.
+    """
+    with mpmath.workdps(60):
+        ratio, step = mpmath.e ** mpmath.mpf(budget), mpmath.e ** mpmath.mpf(epsilon)
+        lie = 1 / (ratio + 1)
+
+        def stick(chance, at_all, at_none, bound):
+            """E[max(k at_all + (n - k) at_none - n bound, 0)] / n, growing with k."""
+            least = int(mpmath.floor(n * (bound - at_none) / (at_all - at_none))) + 1
+            share = chance * binomial_tail(n - 1, chance, least - 1)
+            return (at_all - at_none) * share + (at_none - bound) * binomial_tail(n, chance, least)
+
+        forth = stick(lie, ratio, 1 / ratio, step)
+        return forth, stick(1 - lie, -step / ratio, -step * ratio, mpmath.mpf(-1))
+
+
+def test_the_tails_are_the_sums():
+    for truth, found in zip(exact_binary_response(1.0, 2000, 0.1), exact_tails(1.0, 2000, 0.1)):
+        assert abs(found / truth - 1) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("budget", "n"), [(1.0, 10**6), (0.5, 10**9), (1.0, 10**12), (4.0, 10**12)]
+)
+@pytest.mark.parametrize("deviations", [4.0, 8.0])
+def test_witnesses_of_large_crowds_are_certified_too(budget, n, deviations):
+    (witness,) = two_level_witnesses(math.exp(budget), 1 / 2, 0.0)
+    epsilon = deviations * 2 * math.sinh(budget / 2) / math.sqrt(n)
+    for truth, pair in zip(
+        sorted(exact_tails(budget, n, epsilon)), sorted_sides(witness, n, epsilon), strict=True
+    ):
+        low, high = hockey_stick(pair, n, epsilon)
+        assert low <= truth <= high
+        assert high / low - 1 < 3e-3
+
+
 def sorted_sides(pair: ShufflePair, n: int, epsilon: float) -> list[ShufflePair]:
     return sorted((pair, pair.swapped()), key=lambda side: hockey_stick(side, n, epsilon).upper)
 

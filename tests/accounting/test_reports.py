@@ -62,7 +62,7 @@ def test_schedules_keep_the_kind_that_they_are_given() -> None:
         event = schedule.event(local_event(mechanism))
         assert isinstance(event, dp_accounting.DpEvent) and as_event(ran) == event
         losses = ledger_losses({ran: 5}), ledger_losses({event: 5})
-        assert losses[0].upper_epsilon(1e-6) == losses[1].upper_epsilon(1e-6)  # type: ignore[union-attr]
+        assert losses[0].epsilon(1e-6) == losses[1].epsilon(1e-6)  # type: ignore[union-attr]
         assert lower_value({ran: 5}, 1e-6) == lower_value({event: 5}, 1e-6)
         assert class_lower_value({ran: 5}, 1e-6) == class_lower_value({event: 5}, 1e-6)
 

@@ -25,7 +25,7 @@ from beam_ldp.accounting.composition.loss_curves import (
     renyi_divergences,
 )
 from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks
-from beam_ldp.accounting.divergences.loss_grid import composed_losses
+from beam_ldp.accounting.divergences.loss_grid import composed_losses, together
 from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.lower import bit_atoms
@@ -34,6 +34,7 @@ from beam_ldp.randomizers.mean import L2Mean
 from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import witness_from_channel
 from tests.accounting.brute_force import Pairs, crowd_law, response_rows, two_level_pairs
+from tests.accounting.loss_laws import heights_of
 
 pytestmark = pytest.mark.exact
 
@@ -111,7 +112,7 @@ def epoch_columns(people: int, size: int) -> Pairs:
 
 
 def not_underpriced(truth: Pairs, event: SubsampledShuffledDpEvent) -> None:
-    assert np.all(truth.sticks(LOSSES) <= _curve(event).heights(LOSSES) + 1e-12)
+    assert np.all(truth.sticks(LOSSES) <= heights_of(_curve(event), LOSSES) + 1e-12)
     bound = renyi_divergences(event, np.array(ORDERS))
     assert np.all(truth.renyi(ORDERS) <= bound * (1 + 1e-9))
 
@@ -121,9 +122,9 @@ def test_columns_of_one_sample_are_never_underpriced(people, drawn):
     event = SubsampledShuffledDpEvent(TWO, people, drawn)
     truth, curve = sampled_columns(people, drawn), _curve(event)
     not_underpriced(truth, event)
-    composed = curve._replace(other=None).heights(LOSSES)
+    composed = heights_of(curve._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
-    assert composed[0] < 0.8 * _one_report(event).heights(LOSSES)[0]
+    assert composed[0] < 0.8 * heights_of(_one_report(event), LOSSES)[0]
 
 
 @pytest.mark.parametrize(("people", "join"), [(3, 0.5), (5, 0.4)])
@@ -131,10 +132,10 @@ def test_columns_of_people_who_join_by_coins_are_never_underpriced(people, join)
     event = SubsampledShuffledDpEvent(TWO, people, people * join, sampling="self")
     truth = coin_columns(people, join)
     not_underpriced(truth, event)
-    composed = _curve(event)._replace(other=None).heights(LOSSES)
+    composed = heights_of(_curve(event)._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
     points = SubsampledShuffledDpEvent(TWO, people, people * join, sampling="poisson")
-    assert _curve(points).heights(LOSSES) == pytest.approx(_curve(event).heights(LOSSES))
+    assert heights_of(_curve(points), LOSSES) == pytest.approx(heights_of(_curve(event), LOSSES))
 
 
 def test_sizes_of_samples_by_coins_are_in_blocks_that_cost_no_less():
@@ -155,7 +156,7 @@ def test_columns_of_an_epoch_are_never_underpriced(people, size):
     event = SubsampledShuffledDpEvent(TWO, people, size, sampling="shuffled_epochs")
     truth = epoch_columns(people, size)
     not_underpriced(truth, event)
-    composed = _curve(event)._replace(other=None).heights(LOSSES)
+    composed = heights_of(_curve(event)._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
     # Fakes may all be in one round: no crowd of a round is counted on, but that of the epoch.
     faked = SubsampledShuffledDpEvent(TWO, people, size, num_fakes=1, sampling="shuffled_epochs")
@@ -172,7 +173,7 @@ def test_columns_of_an_epoch_cost_more_than_a_shuffle_of_each():
     assert np.all(known > 2 * column.repeated(2).deltas(losses))
     local = LocalRandomizerDpEvent(2 * budget, messages=2, columns=((2, budget),))
     epoch = SubsampledShuffledDpEvent(local, people, 1, sampling="shuffled_epochs")
-    assert np.all(known <= _curve(epoch).heights(losses))
+    assert np.all(known <= heights_of(_curve(epoch), losses))
 
 
 def test_columns_that_were_each_sampled_alone_would_be_too_cheap():
@@ -182,7 +183,7 @@ def test_columns_that_were_each_sampled_alone_would_be_too_cheap():
         loss_grid(LocalRandomizerDpEvent(b, message_pair(b)).sampled(4, 1)).on(0.01)
         for b in BUDGETS
     ]
-    product = each[0].composed(each[1]).deltas(LOSSES)
+    product = together([(one, 1) for one in each]).deltas(LOSSES)
     costs = truth.sticks(LOSSES)
     assert np.any(costs > product + 0.02) and costs[3] > 4 * product[3]
 
@@ -204,7 +205,7 @@ def test_a_training_of_several_messages():
         told = event.rate + (1 - event.rate) * ratios
         pairs = [(mass, told, ratios), (mass, ratios, told)]
         lower = max(
-            composed_losses([(600, Atoms(np.log(m), p, q))]).lower_epsilon(1e-5)
+            composed_losses([(600, Atoms(np.log(m), p, q))]).epsilon(1e-5)
             for m, p, q in pairs
         )
         assert 0.6 * found < lower < found
@@ -274,7 +275,7 @@ def test_points_of_drawn_clients_are_never_underpriced(clients, points, drawn, s
             points_sampled=sent,
         )
         curve = _points_curve(event)._replace(other=None)
-        assert np.all(truth.sticks(LOSSES) <= curve.heights(LOSSES) + 1e-12)
+        assert np.all(truth.sticks(LOSSES) <= heights_of(curve, LOSSES) + 1e-12)
         not_underpriced(truth, event)
 
 
@@ -285,7 +286,7 @@ def test_a_client_who_is_not_drawn_takes_all_its_messages_along():
         local_event(KRandomizedResponse(2, 1.0)), 3, 1, points_per_client=2, points_sampled=2
     )
     (sample,) = _points_curve(event).samples
-    too_low = sample._replace(all_of_one=sample.one).heights(LOSSES)
+    too_low = heights_of(sample._replace(all_of_one=sample.one), LOSSES)
     assert np.any(truth.sticks(LOSSES) > too_low + 1e-3)
 
 
@@ -303,7 +304,7 @@ def test_columns_of_several_points_are_never_underpriced():
     truth = Pairs(*(np.array(side) for side in zip(*pairs, strict=True)))
     event = SubsampledShuffledDpEvent(TWO, 2, 1, points_per_client=2, points_sampled=2)
     not_underpriced(truth, event)
-    composed = _curve(event)._replace(other=None).heights(LOSSES)
+    composed = heights_of(_curve(event)._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
 
 
@@ -317,4 +318,4 @@ def test_drawing_clients_is_worth_what_it_is(sent, golden):
     assert found == pytest.approx(golden, rel=0.01) and found.class_lower < found
     before = _one_report(event)
     losses = np.array([golden / 10])
-    assert _curve(event).heights(losses) < 0.5 * before.heights(losses)
+    assert heights_of(_curve(event), losses) < 0.5 * heights_of(before, losses)

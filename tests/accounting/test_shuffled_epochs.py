@@ -25,6 +25,7 @@ from beam_ldp.accounting.events import local_epsilon_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from tests.accounting.brute_force import Pairs, crowd_law, extreme_rows, response_rows
+from tests.accounting.loss_laws import heights_of
 from tests.randomizers.test_possible import MECHANISMS
 
 pytestmark = pytest.mark.exact
@@ -121,7 +122,7 @@ def neighbours(
 
 def priced(event: SubsampledShuffledDpEvent) -> np.ndarray:
     curve = _curve(event)
-    return curve.heights(LOSSES)
+    return heights_of(curve, LOSSES)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,8 @@ def test_an_epoch_costs_one_shuffle_whatever_later_rounds_ask(people, size, roun
     if rounds * size == people:
         whole = ShuffledDpEvent(OWN, people)
         assert renyi_divergences(event, np.array(ORDERS)) == pytest.approx(
-            renyi_divergences(whole, np.array(ORDERS)), rel=1e-12
-        )
+            renyi_divergences(whole, np.array(ORDERS)), rel=1e-8
+        )  # that of each is rounded up for itself
 
 
 def test_no_randomizer_costs_more_in_an_epoch_than_the_clone_pair_says():
@@ -166,7 +167,7 @@ def test_no_randomizer_costs_more_in_an_epoch_than_the_clone_pair_says():
         truth = Pairs(np.array(laws), np.array(laws[::-1]))
         event = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(budget), 4, 2, **EPOCHS)
         losses = budget * np.array([0.0, 0.2, 0.5, 0.8])
-        costs, price = truth.sticks(losses), _curve(event).heights(losses)
+        costs, price = truth.sticks(losses), heights_of(_curve(event), losses)
         assert np.all(costs <= price + 1e-12)
         closest = max(closest, float(np.max(costs / np.maximum(price, 1e-12))))
     assert closest > 0.6
@@ -240,7 +241,7 @@ def test_a_round_that_each_person_chooses_alone_is_an_epoch():
         pairs += [(one, two), (two, one)]
     truth = Pairs(*(np.array(side) for side in zip(*pairs, strict=True)))
     curve = _curve(ShuffledDpEvent(OWN, 3))
-    assert np.all(truth.sticks(LOSSES) <= curve.heights(LOSSES) + 1e-12)
+    assert np.all(truth.sticks(LOSSES) <= heights_of(curve, LOSSES) + 1e-12)
 
 
 def test_the_training_of_the_text():

@@ -22,6 +22,7 @@ from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import Pairs, crowd_law, response_rows
+from tests.accounting.loss_laws import heights_of
 
 pytestmark = pytest.mark.exact
 
@@ -61,7 +62,7 @@ def neighbours(people: int, fakes: int, able: int, drawn: int) -> dict[tuple[int
 
 def priced(event: SubsampledShuffledDpEvent) -> np.ndarray:
     curve = _curve(event)
-    return curve.heights(LOSSES)
+    return heights_of(curve, LOSSES)
 
 
 @pytest.mark.parametrize(("clients", "drawn"), [(4, 2), (5, 3), (6, 3), (6, 5)])

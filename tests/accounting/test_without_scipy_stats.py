@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, signal, stats
 
-from beam_ldp.accounting.divergences.loss_grid import _SHORT, _faded, convolved
+from beam_ldp.accounting.divergences.loss_grid import _SHORT, _faded
 from beam_ldp.accounting.divergences.moments import (
     _small_binomial_log_pmf,
     binomial_cdf,
@@ -138,13 +138,6 @@ def test_special_functions_are_scipys_own() -> None:
     assert special.ndtri is ndtri
     with pytest.raises(AttributeError, match="no_such_function"):
         _ = special.no_such_function
-
-
-@pytest.mark.parametrize("sizes", [(1, 1), (1, 9), (9, 1), (5, 7), (1000, 1537), (4096, 20_000)])
-def test_convolution_is_that_of_scipy(sizes: tuple[int, int]) -> None:
-    rng = np.random.default_rng(11)
-    one, other = rng.random(sizes[0]), rng.random(sizes[1])
-    assert np.array_equal(convolved(one, other), signal.fftconvolve(one, other))
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000, _SHORT, _SHORT + 1])

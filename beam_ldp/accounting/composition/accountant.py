@@ -46,6 +46,7 @@ _OWN = (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
+_FEW_RELEASES = 10**6
 _NOTHING = "nothing was released"
 _LOSSES = "privacy-loss distributions (fixed schedule)"
 _RENYI = "Rényi orders"
@@ -147,36 +148,42 @@ class ShuffleAccountant(PrivacyAccountant):
             return shuffle_epsilon(single.local_event, single.num_honest, target_delta)
         value, method = self._upper(self._counts, target_delta)
         counts = _opened(self._counts)  # those of now: more may be composed before it is read
-        lower, lower_method = lower_value(counts, target_delta)
+
+        def lower() -> tuple[float, str]:
+            found, how = lower_value(counts, target_delta)
+            return min(value, found), how
+
         return PrivacyBound(
             value,
-            lower=min(value, lower),
+            lower=lower,
             class_lower=lambda: class_lower_value(counts, target_delta),
             method=method,
-            lower_method=lower_method,
         )
 
     def get_delta(self, target_epsilon: float) -> PrivacyBound:
         """The smallest proved delta at `target_epsilon`."""
         if math.isnan(target_epsilon) or target_epsilon < 0:
             raise ValueError(f"target_epsilon must be >= 0, got {target_epsilon}")
-        total, orders = _pure(self._counts), self.divergences()
-        if math.isinf(total) and np.isinf(orders).all() and self._losses(self._counts) is None:
-            return PrivacyBound(1.0, method="no privacy")
-        if target_epsilon >= total:
+        total, losses = _pure(self._counts), self._losses(self._counts)
+        if target_epsilon >= total and math.isfinite(total):
             return PrivacyBound(0.0, method=_PURE if self._counts else _NOTHING)
-        if math.isinf(target_epsilon):
-            return PrivacyBound(0.0, method=_RENYI)
         single = self._single_shuffle()
         if single is not None:
             return shuffle_delta(single.local_event, single.num_honest, target_epsilon)
-        delta, _ = rdp_to_delta(self._orders, orders, target_epsilon)
-        if self._adaptive:
-            return PrivacyBound(min(1.0, self._with_chances(delta)), method=_RENYI)
-        candidates = [(delta, _RENYI)]
-        losses = self._losses(self._counts)
+        candidates: list[tuple[float, str]] = []
         if losses is not None:
-            candidates.append((losses.upper_delta(target_epsilon), _LOSSES))
+            candidates.append((float(losses.deltas(np.array([target_epsilon]))[0]), _LOSSES))
+        hardly = losses is not None and candidates[0][0] <= 2.0 * losses.beyond
+        if losses is None or hardly or _orders_may_tell_more(self._counts):
+            orders = self.divergences()
+            if np.isinf(orders).all() and not candidates and math.isinf(total):
+                return PrivacyBound(1.0, method="no privacy")
+            delta = 0.0
+            if math.isfinite(target_epsilon):
+                delta, _ = rdp_to_delta(self._orders, orders, target_epsilon)
+            if self._adaptive:
+                return PrivacyBound(min(1.0, self._with_chances(delta)), method=_RENYI)
+            candidates.append((delta, _RENYI))
         value, method = min(candidates)
         return PrivacyBound(min(1.0, value + self.failure_probability), method=method)
 
@@ -297,11 +304,14 @@ class ShuffleAccountant(PrivacyAccountant):
         delta = self._for_losses(counts, delta)
         if delta <= 0 or best[0] <= enough:
             return best
+        losses = self._losses(counts)
+        found = math.inf if losses is None else losses.epsilon(delta)
+        best = min(best, (found, _LOSSES))
+        if math.isfinite(found) and not _orders_may_tell_more(counts):
+            return best
         orders = self._divergences(counts)
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta)
-        best = min(best, (epsilon, f"{_RENYI} (order {order:g})"))
-        losses = None if best[0] <= enough else self._losses(counts)
-        return best if losses is None else min(best, (losses.upper_epsilon(delta), _LOSSES))
+        return min(best, (epsilon, f"{_RENYI} (order {order:g})"))
 
     def _divergences(self, counts: Counts) -> np.ndarray:
         orders = tuple(self._orders.tolist())
@@ -325,6 +335,15 @@ class ShuffleAccountant(PrivacyAccountant):
 
 def _pure(counts: Counts) -> float:
     return math.fsum(n * largest_loss(event) for event, n in counts.items())
+
+
+def _orders_may_tell_more(counts: Counts) -> bool:
+    """Than losses: of vectors whose length is known, and of so many releases that rounding counts.
+
+    A single grid of losses is else at most a few 1e-4 from the truth, and orders never so near.
+    """
+    lengths = any(getattr(event, "squared_change", None) is not None for event in counts)
+    return lengths or sum(counts.values()) > _FEW_RELEASES
 
 
 def _failures(counts: Counts) -> float:

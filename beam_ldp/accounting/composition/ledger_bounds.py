@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import attr
@@ -25,7 +25,14 @@ from beam_ldp.accounting.composition.loss_curves import (
 )
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.divergences.hockey_stick import directions
-from beam_ldp.accounting.divergences.loss_grid import LossGrid, composed_grids, composed_losses
+from beam_ldp.accounting.divergences.loss_grid import (
+    MOST_RELEASES,
+    LossGrid,
+    composed_grids,
+    composed_losses,
+    less_rounding,
+    together,
+)
 from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.lower import bit_atoms, witness_atoms
 from beam_ldp.accounting.reports import (
@@ -105,14 +112,15 @@ def _without_tail(schedule: Schedule, orders: np.ndarray) -> np.ndarray:
     that pair by post-processing, whose divergences are no larger.
     """
     losses = ledger_losses(dict(schedule.parts))
-    cut = math.inf if losses is None else losses.upper_epsilon(schedule.delta)
+    cut = math.inf if losses is None else losses.epsilon(schedule.delta)
     if losses is None or math.isinf(cut):
         return np.full(len(orders), math.inf)
     # Of P' where the loss is l: its ratio to Q is at most e^L, and there P' is e^(L - l) of P.
     ratio = np.minimum(losses.losses, cut)
     with np.errstate(divide="ignore"):
         log_mass = np.log(np.maximum(losses.mass, 0.0)) + ratio - losses.losses
-    log_mass = np.append(log_mass, math.log(max(losses.rounding, 1e-300)))
+    # What lies above all listed losses is cut as well.
+    log_mass = np.append(log_mass, math.log(max(losses.beyond, 1e-300)))
     ratio = np.append(ratio, cut)
     found = [np.logaddexp.reduce(log_mass + (order - 1) * ratio) / (order - 1) for order in orders]
     return np.maximum(0.0, found)
@@ -131,9 +139,10 @@ def _randomized_response(local_epsilon: float, orders: np.ndarray) -> np.ndarray
 
 _OWN = (ShuffledReports, SampledReports)
 _LONG = 1 << 18  # more releases than that are composed in two steps
-_MOST = 10**12  # more than that are nothing but rounding
-_LARGEST_GRID = 1 << 21  # 16 MB
+_LARGEST_GRID = 1 << 20  # 8 MB
 _COMMON_STEPS_PER_DEVIATION = 100
+_STEPS_PER_ROOT = 20  # times the root of the number of kinds
+_AT_ONCE = 32  # kinds
 
 Counts = Mapping[Any, int]  # events, or what events are made of
 
@@ -146,15 +155,24 @@ def ledger_losses(counts: Counts) -> LossGrid | None:
 @lru_cache(maxsize=32)
 def _composed(counts: tuple[tuple[Any, int], ...]) -> LossGrid | None:
     parts = _parts(dict(counts))
-    if not parts or sum(parts.values()) > _MOST or any(_deviation(p) is None for p in parts):
+    if (
+        not parts
+        or sum(parts.values()) > MOST_RELEASES
+        or any(_deviation(p) is None for p in parts)
+    ):
         return None
     alone = [repeated_losses(part, count) for part, count in parts.items()]
     if len(alone) == 1:
         return alone[0]
-    step = _total_deviation(parts) / _COMMON_STEPS_PER_DEVIATION
+    # Chords between knots add to the spread of every kind: many kinds need more knots.
+    steps = max(_COMMON_STEPS_PER_DEVIATION, _STEPS_PER_ROOT * math.sqrt(len(alone)))
+    step = _total_deviation(parts) / steps
     step = max(step, *(losses.highest / _LARGEST_GRID for losses in alone))
-    on_common_grid = [_on(part, count, step) for part, count in parts.items()]
-    return reduce(LossGrid.composed, on_common_grid)
+    grids = [_on(losses, step) for losses in alone]
+    while len(grids) > _AT_ONCE:  # whose transforms need not be as long as that of them all
+        chunks = [grids[i : i + _AT_ONCE] for i in range(0, len(grids), _AT_ONCE)]
+        grids = [together([(grid, 1) for grid in chunk]) for chunk in chunks]
+    return together([(grid, 1) for grid in grids])
 
 
 @lru_cache(maxsize=32)
@@ -171,19 +189,19 @@ def repeated_losses(part: Any, count: int) -> LossGrid:
         return long.on(max(step, long.highest / _LARGEST_GRID))
     short = repeated_losses(part, rest)
     step = max(step, long.highest / _LARGEST_GRID, short.highest / _LARGEST_GRID)
-    return long.on(step).composed(short.on(step))
+    return together([(long.on(step), 1), (short.on(step), 1)])
 
 
 def _repeated(losses: LossGrid, count: int) -> LossGrid:
     """So many releases, on a coarser grid where a fine one would fill the memory."""
-    while (places := losses.places(count)) > _LARGEST_GRID:
+    while (places := losses.places(count, _LARGEST_GRID)) > _LARGEST_GRID:
         losses = losses.on(losses.step * math.ceil(places / _LARGEST_GRID))
     return losses.repeated(count)
 
 
 @lru_cache(maxsize=64)
-def _on(part: Any, count: int, step: float) -> LossGrid:
-    return repeated_losses(part, count).on(step)
+def _on(losses: LossGrid, step: float) -> LossGrid:
+    return losses.on(step)
 
 
 def _losses(part: Any) -> LossGrid:
@@ -271,7 +289,8 @@ def _ledger_epsilon(counts: tuple[tuple[Any, int], ...], delta: float) -> float:
     if not counts or not 0 < delta < 1:
         return 0.0
     parts = [_part(event, count, delta) for event, count in counts]
-    return max(grid.lower_epsilon(delta) for grid in (*parts, composed_grids(parts)))
+    found = max(grid.epsilon(delta) for grid in (*parts, composed_grids(parts)))
+    return less_rounding(found, sum(count for _, count in counts))
 
 
 @lru_cache(maxsize=128)
@@ -281,7 +300,7 @@ def _part(event: Any, count: int, delta: float) -> LossGrid:
         composed_losses([(times * count, pair) for times, pair in columns])
         for columns in _pairs(event)
     ]
-    return max(grids, key=lambda grid: (grid.lower_epsilon(delta), grid.mass @ grid.losses))
+    return max(grids, key=lambda grid: (grid.epsilon(delta), grid.mass @ grid.losses))
 
 
 def _responses(event: Any) -> list[tuple[Any, int]]:

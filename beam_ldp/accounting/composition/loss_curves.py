@@ -17,11 +17,11 @@ import numpy as np
 
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
-    hockey_sticks,
     largest_log_ratio,
+    log_hockey_sticks,
 )
-from beam_ldp.accounting.divergences.loss_grid import LossGrid, connect_dots
-from beam_ldp.accounting.divergences.moments import log_sum
+from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, MIDDLE
+from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     POISSON,
     SELF,
@@ -84,12 +84,18 @@ _MOST_OF_A_MESSAGE = 40.0  # whose column is composed
 _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
+_FAR = 16  # deviations, beyond which few losses of most releases matter
 _GROWTH = 1.06
+_LEAST_FALL, _FALL = 0.1, 0.01  # of sticks from knot to knot: 0.1 - 0.01 log(stick)
+_GLANCE = 16  # knots from one at which a second pair is tried to the next
+_NEAR_THE_TOP = 20  # knots, each half as far from the largest loss as the one before
+_LEAST_DELTA = 1e-280  # that a double is trusted to hold
+_LARGE_POWER = 300.0  # whose exponentials are added up in logarithms
 _ORDERS = np.concatenate([np.arange(2.0, 33.0), np.floor(32 * 1.2 ** np.arange(1, 30))])
 # Where sizes of samples by coins are cut, in standard deviations.
 _CUTS = np.array([-12, -9, -7.5, -6, -5, -4, *np.arange(-3, 3.1, 0.25), 4, 5, 6, 7.5, 9, 12])
 _COARSE_CUTS = np.array([-12, -6, -3])
-NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
+NEGLIGIBLE = 1e-45  # delta of a loss beyond which compositions count everything as unbounded
 
 
 def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]]:
@@ -164,38 +170,61 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     curve = _curve(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))
     knots = loss_knots(step, loss_deviation(event), last)
-    losses = knots * step
-    inside = losses < curve.top
-    found = np.zeros(len(losses))
-    found[inside] = curve.heights(losses[inside])
-    found[0] = min(found[0], math.tanh(curve.top / 2.0))
-    return knots, _convex(losses, found)
+    logs = np.empty(0)
+    for part in np.array_split(knots, [np.searchsorted(knots * step, _FAR * curve.deviation)]):
+        if not len(logs) or logs[-1] >= math.log(NEGLIGIBLE):  # else nobody looks further
+            logs = np.append(logs, _log_sticks(curve, part * step, MIDDLE))
+    knots = knots[: len(logs)]
+    return knots, np.exp(_log_convex(knots * step, logs))
 
 
-def _convex(losses: np.ndarray, sticks: np.ndarray) -> np.ndarray:
-    """The largest convex curve below the points, at the same losses.
+def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+    """Logarithms of the hockey stick at each loss; minus infinity from the largest on.
+
+    Each proved pair bounds it at every loss, so the smallest of them does. The second pair is
+    looked at closely only where a glance tells that it is better somewhere.
+    """
+    inside = losses[losses < curve.top]
+    found = curve.log_heights(inside, smoothing) if len(inside) else inside
+    for pair in curve.others if len(inside) else ():
+        other, some = curve._replace(pair=pair), slice(None, None, _GLANCE)
+        if np.any(other.log_heights(inside[some], COARSE) < found[some]):
+            found = np.minimum(found, other.log_heights(inside, smoothing))
+    pure = math.log(math.tanh(curve.top / 2.0))  # what the largest loss alone allows
+    found[inside == 0.0] = np.minimum(found[inside == 0.0], pure)
+    return np.concatenate([found, np.full(len(losses) - len(inside), -np.inf)])
+
+
+def _log_convex(losses: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """The largest convex curve below the points, at the same losses; logarithms, both.
 
     A hockey stick is convex in the ratio e^loss, so it lies below that curve where it lies below
     the points. Those of a dominating pair need not be convex once they are cut at the largest loss.
     """
+    with np.errstate(divide="ignore", invalid="ignore"):  # falls over widths, in logarithms
+        falls = logs[:-1] + np.log(-np.expm1(np.diff(logs))) - losses[:-1]
+        slopes = falls - np.log(np.expm1(np.diff(losses)))
+    if np.all(slopes[1:] <= slopes[:-1]):
+        return logs
+    at, height = losses.tolist(), logs.tolist()
     kept: list[int] = []
-    for i in range(len(losses)):
+    for i in range(len(at)):
         while len(kept) > 1:
             before, last = kept[-2], kept[-1]
-            share = math.expm1(losses[last] - losses[before])
-            share /= math.expm1(losses[i] - losses[before])
-            chord = sticks[before] + share * (sticks[i] - sticks[before])
-            if sticks[last] <= chord:
+            share = math.expm1(at[last] - at[before]) / math.expm1(at[i] - at[before])
+            # All in units of the first of the three, which no double need hold.
+            chord = share * math.expm1(height[i] - height[before])
+            if math.expm1(height[last] - height[before]) <= chord:
                 break
             kept.pop()
         kept.append(i)
-    if len(kept) == len(losses):
-        return sticks
-    places = np.searchsorted(kept, np.arange(len(losses)), side="right") - 1
-    left = np.array(kept)[np.minimum(places, len(kept) - 2)]
-    right = np.array(kept)[np.minimum(places, len(kept) - 2) + 1]
+    if len(kept) == len(at):
+        return logs
+    places = np.minimum(np.searchsorted(kept, np.arange(len(at)), side="right"), len(kept) - 1)
+    left, right = np.array(kept)[places - 1], np.array(kept)[places]
     shares = np.expm1(losses - losses[left]) / np.expm1(losses[right] - losses[left])
-    return np.asarray(sticks[left] + shares * (sticks[right] - sticks[left]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(logs[left] + np.log1p(shares * np.expm1(logs[right] - logs[left])))
 
 
 def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndarray:
@@ -223,12 +252,37 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
 
     Taken from a distribution that is no better than the release, on its own fine grid.
     """
-    step = _natural_step(event)
-    knots, heights = _sticks(event, step)
-    found = _moments(*connect_dots(knots * step, heights), orders)
+    curve = _curve(event)
+    found = _moments(*_fine_sticks(event), orders)
     # Divergences grow with the order, up to the largest loss: so each bounds those before it.
     found = np.array([np.min(found[orders >= order]) for order in orders])
-    return np.minimum(found, _curve(event).top)
+    return np.minimum(found, curve.top)
+
+
+@lru_cache(maxsize=256)
+def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
+    """Losses up to the largest, and the logarithms of convex hockey sticks there.
+
+    Those of a composition, and more near the largest loss and where sticks are small: chords
+    between sticks that differ by a factor e^c are too high by c / (2 tanh(c / 2)), which moments
+    of high orders must not feel. Their logarithms are about as large as that of the stick, so c may
+    grow with it.
+    """
+    curve, step = _curve(event), _natural_step(event)
+    last = max(1, math.ceil(curve.top / step - 1e-9))
+    losses = loss_knots(step, loss_deviation(event), last) * step
+    closer = (losses[-1] - losses[-2]) * 0.5 ** np.arange(1, _NEAR_THE_TOP)
+    losses = np.concatenate([losses[:-1], losses[-1] - closer, losses[-1:]])
+    logs = _log_sticks(curve, losses, FINE)
+    seen = np.isfinite(logs)
+    grown = np.log(_LEAST_FALL - _FALL * logs[seen]) / _FALL  # one more where c is one more
+    more = np.interp(np.arange(grown[0], grown[-1]), grown, losses[seen])
+    more = np.setdiff1d(more[more > _FINE_DEVIATIONS * loss_deviation(event)], losses)
+    both = np.concatenate([losses, more])
+    order = np.argsort(both)
+    found = np.concatenate([logs, _log_sticks(curve, more, FINE)])[order]
+    end = np.argmin(found) + 1  # the first that is minus infinity
+    return both[order][:end], _log_convex(both[order][:end], found[:end])
 
 
 class _Curve(NamedTuple):
@@ -245,21 +299,29 @@ class _Curve(NamedTuple):
     outer: float
     within: float
     top: float
-
-    def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
-        """The upper delta at each loss >= 0, in the direction of `pair`."""
-        inner = np.log1p(np.expm1(losses) / self.within)
-        return self.outer * hockey_sticks(pair, self.reports, inner, self.rate)[1]
-
-    def heights(self, losses: np.ndarray) -> np.ndarray:
-        """The upper delta at each loss >= 0, in the worse direction."""
-        sides = [self.sticks(side, losses) for side in directions(self.pair)]
-        return np.asarray(np.max(sides, axis=0))
+    others: tuple[ShufflePair, ...] = ()  # which are proved as well
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the loss, for large crowds."""
         return self.within * self.rate * math.sqrt(_spread(self.pair) / self.reports)
+
+    def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
+        """The upper delta at each loss >= 0, in the direction of `pair`."""
+        return np.exp(self.log_sticks(pair, losses, FINE))
+
+    def log_sticks(
+        self, pair: ShufflePair, losses: np.ndarray, smoothing: tuple[float, ...]
+    ) -> np.ndarray:
+        """Its logarithm; see `iid_sums` for the smoothing."""
+        inner = np.log1p(np.expm1(losses) / self.within)
+        found = log_hockey_sticks(pair, self.reports, inner, self.rate, smoothing)[1]
+        return math.log(self.outer) + found
+
+    def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+        """That of the worse direction."""
+        sides = [self.log_sticks(side, losses, smoothing) for side in directions(self.pair)]
+        return np.asarray(np.max(sides, axis=0))
 
 
 def _curve(event: OwnEvent) -> _Curve | _Sampled:
@@ -274,28 +336,31 @@ def _curve(event: OwnEvent) -> _Curve | _Sampled:
 
 @lru_cache(maxsize=256)
 def _one_report(event: OwnEvent) -> _Curve:
-    """The curve of the proved pair with the smaller spread."""
+    """The curve of the proved pair with the smaller spread, and of the other."""
     local = event.local_event
     own, clones = local.dominating_pair(), ShufflePair.clones(local.local_epsilon)
-    pair = min((p for p in (own, clones) if p.proof_status == "proved"), key=_spread)
+    proved = {p: None for p in (own, clones) if p.proof_status == "proved"}
+    pair, *others = sorted(proved, key=_spread)
     ratio = min(
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
     if isinstance(event, ShuffledReports):
-        return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio)
+        return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio, tuple(others))
     share = event.points_sampled / event.points_per_client
     drawn = event.drawn_rate
     reports, rate, outer = event.num_reports, drawn, share
     if event.sampling == SELF:
-        pair, reports, rate = thinned(pair, drawn), event.num_honest, 1.0
+        pair, *others = (thinned(each, drawn) for each in (pair, *others))
+        reports, rate = event.num_honest, 1.0
     elif event.sampling == POISSON:
         points = event.num_honest * event.points_per_client
-        pair, reports, rate = thinned(pair, drawn), points, 1.0
+        pair, *others = (thinned(each, drawn) for each in (pair, *others))
+        reports, rate = points, 1.0
         outer = share = 1.0
     elif event.points_sampled > 1:  # then sampling clients lessens delta alone
         rate, outer = 1.0, drawn * share
     top = math.log1p(share * rate * math.expm1(ratio))
-    return _Curve(pair, reports, rate, outer, share, top)
+    return _Curve(pair, reports, rate, outer, share, top, tuple(others))
 
 
 # Several reports of one person in one sample ---------------------------------------------------
@@ -324,6 +389,9 @@ def _one_report(event: OwnEvent) -> _Curve:
 # alone would be too low: all of them tell whether the victim was drawn.
 
 
+LogSticks = Callable[[np.ndarray, tuple[float, ...]], np.ndarray]
+
+
 class _Shuffles(NamedTuple):
     """Several shuffles about one person, all of whose reports may change: composed.
 
@@ -337,13 +405,14 @@ class _Shuffles(NamedTuple):
     orders: np.ndarray
     divergences: np.ndarray
 
-    def heights(self, losses: np.ndarray) -> np.ndarray:
-        """The upper delta at each loss."""
+    def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+        """Logarithm of the upper delta at each loss."""
         order = self.orders[:, None]
-        log_delta = (order - 1) * (self.divergences[:, None] - losses)
-        log_delta += order * np.log1p(-1 / order) - np.log(order - 1)
-        by_orders = np.exp(np.minimum(log_delta.min(axis=0), 0.0))
-        return np.minimum(self.grid.deltas(losses) + self.grid.rounding, by_orders)
+        by_orders = (order - 1) * (self.divergences[:, None] - losses)
+        by_orders += order * np.log1p(-1 / order) - np.log(order - 1)
+        found = self.grid.deltas(losses)
+        by_losses = np.where(found > _LEAST_DELTA, np.log(np.maximum(found, _LEAST_DELTA)), 0.0)
+        return np.minimum(by_losses, by_orders.min(axis=0))
 
 
 class _Sample(NamedTuple):
@@ -360,14 +429,17 @@ class _Sample(NamedTuple):
     chance: float
     rate: float
     absent: float
-    one: Callable[[np.ndarray], np.ndarray]
-    all_of_one: Callable[[np.ndarray], np.ndarray]
+    one: LogSticks
+    all_of_one: LogSticks
 
-    def heights(self, losses: np.ndarray) -> np.ndarray:
+    def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
         inner = np.log1p(np.expm1(losses) / self.rate)
-        beta, one = np.exp(losses - inner), self.one(inner)
-        different = self.absent * self.all_of_one(inner) + (1 - self.absent) * one
-        return np.asarray(self.rate * ((1 - beta) * different + beta * one))
+        log_beta, one = np.minimum(losses - inner, 0.0), self.one(inner, smoothing)
+        with np.errstate(divide="ignore"):  # what has no chance
+            absent, present = np.log([self.absent, 1 - self.absent])
+            different = np.logaddexp(absent + self.all_of_one(inner, smoothing), present + one)
+            both = np.logaddexp(np.log(-np.expm1(log_beta)) + different, log_beta + one)
+        return np.asarray(math.log(self.rate) + both)
 
 
 class _Sampled(NamedTuple):
@@ -377,12 +449,15 @@ class _Sampled(NamedTuple):
     deviation: float
     top: float
     other: _Curve | None = None
+    others: tuple[ShufflePair, ...] = ()
 
-    def heights(self, losses: np.ndarray) -> np.ndarray:
-        """The upper delta at each loss >= 0, in the worse direction."""
-        found = np.sum([each.chance * each.heights(losses) for each in self.samples], axis=0)
-        other = np.ones(len(losses)) if self.other is None else self.other.heights(losses)
-        return np.asarray(np.minimum(np.minimum(found, other), 1.0))
+    def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+        """Logarithm of the upper delta at each loss >= 0, in the worse direction."""
+        parts = [math.log(one.chance) + one.log_heights(losses, smoothing) for one in self.samples]
+        found = np.minimum(np.logaddexp.reduce(parts, axis=0), 0.0)
+        if self.other is None:
+            return np.asarray(found)
+        return np.minimum(found, self.other.log_heights(losses, smoothing))
 
 
 @lru_cache(maxsize=256)
@@ -397,7 +472,7 @@ def _points_curve(event: SampledReports) -> _Sampled:
     )
     rate, other = event.rate, _one_report(event)
     absent = _absent(event.drawn_rate, rate)
-    sample = _Sample(1.0, rate, absent, together.heights, several.heights)
+    sample = _Sample(1.0, rate, absent, together.log_heights, several.log_heights)
     return _Sampled((sample,), rate * together.deviation, other.top, other)
 
 
@@ -417,7 +492,9 @@ def _columns_curve(event: SampledReports) -> _Sampled:
         one = _composed_columns(columns, clients * points, at_least * points)
         several = one if points == 1 else _composed_columns(more, clients, at_least)
         rate = drawn * share
-        samples.append(_Sample(chance, rate, _absent(drawn, rate), one.heights, several.heights))
+        samples.append(
+            _Sample(chance, rate, _absent(drawn, rate), one.log_heights, several.log_heights)
+        )
     _, drawn, clients, _ = max(sizes)  # the likeliest
     spread = sum(count * _spread(message_pair(budget)) for count, budget in columns)
     deviation = drawn * share * math.sqrt(spread / (clients * points))
@@ -505,23 +582,31 @@ def loss_knots(step: float, deviation: float, last: int, growth: float = _GROWTH
     return np.unique(knots)
 
 
-def _moments(losses: np.ndarray, mass: np.ndarray, beyond: float, orders: np.ndarray) -> np.ndarray:
-    """Rényi divergences of a distribution of losses, without cancellation near zero.
+def _moments(losses: np.ndarray, logs: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Rényi divergences of the distribution whose hockey stick is the chords between points.
 
-    With weights q = p e^-loss of the second law, E_q[e^(a loss)] - 1 is the sum of the
-    non-negative q (expm1(a loss) - a expm1(loss)).
+    It is its own mirror image (`connect_dots`): a loss x of mass p under P comes with -x, of mass
+    p e^-x. Summing over both, E_Q[ratio^a] - 1 is a sum of terms that are not negative,
+    p e^-x phi(x) + p phi(-x) with phi(x) = expm1(a x) - a expm1(x): nothing cancels near zero.
+
+    Args:
+        losses: Ascending from zero to the largest.
+        logs: Logarithms of the sticks, the last minus infinity.
+        orders: Above one.
     """
-    losses, mass = losses[mass > 0.0], mass[mass > 0.0]
-    result = np.empty(len(orders))
-    for i, order in enumerate(orders):
-        power = order * losses
-        large = power > 300.0
-        small = ~large
-        weights = mass[small] * np.exp(-losses[small])
-        terms = weights * (np.expm1(power[small]) - order * np.expm1(losses[small]))
-        total = math.log1p(float(np.sum(np.maximum(terms, 0.0))))
-        if large.any():
-            tail = log_sum(np.log(mass[large]) + (order - 1) * losses[large])
-            total = float(np.logaddexp(total, tail))
-        result[i] = total / (order - 1) if beyond == 0.0 else math.inf
-    return result
+    gaps = np.diff(losses)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        falls = logs[:-1] + np.log(-np.expm1(np.diff(logs))) - np.log(-np.expm1(-gaps))
+        kept = np.append(falls[1:] - gaps[1:] - falls[:-1], -np.inf)
+        mass = falls + np.log(-np.expm1(np.minimum(kept, 0.0)))
+    seen = np.isfinite(mass)
+    losses, mass = losses[1:][seen], mass[seen]
+    order = orders[:, None]
+    powers = np.minimum(order * losses, _LARGE_POWER)
+    above = np.exp(mass - losses) * (np.expm1(powers) - order * np.expm1(losses))
+    below = np.exp(mass) * (np.expm1(-order * losses) - order * np.expm1(-losses))
+    large = order * losses > _LARGE_POWER
+    terms = np.where(large, 0.0, np.maximum(above, 0.0)) + np.maximum(below, 0.0)
+    total = np.log1p(terms.sum(axis=1))
+    tails = np.where(large, mass + (order - 1.0) * losses, -np.inf)
+    return np.logaddexp(total, np.logaddexp.reduce(tails, axis=1)) / (orders - 1.0)

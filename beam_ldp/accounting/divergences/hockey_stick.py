@@ -42,6 +42,7 @@ from beam_ldp.randomizers.special import brentq
 MAX_REPORTS = 10**12
 
 _ENUMERATED = 350_000  # configurations: 8 MB
+_LEAST_LISTED = -600.0  # log of the least sum: terms left out are below e^-700 each
 _FEW = 8  # steps for which it does not pay to sort them
 # Relative allowance for floating-point rounding of a delta (see `listed_configurations`).
 _ROUNDING = 1e-9
@@ -60,6 +61,7 @@ class _Law(NamedTuple):
     """The atoms of `B * (first, second)`; the likeliest atom comes first."""
 
     difference: Array  # first - second, kept apart since it may be tiny
+    first: Array
     second: Array
     probability: Array
 
@@ -102,18 +104,33 @@ def hockey_sticks(
     pair: ShufflePair, num_reports: int, epsilons: Array, rate: float = 1.0
 ) -> tuple[Array, Array]:
     """The same at many epsilons: lower and upper bounds, of the shape of `epsilons`."""
-    return _deltas(pair, check_reports(num_reports), np.asarray(epsilons), FINE, rate)
+    low, high = log_hockey_sticks(pair, num_reports, epsilons, rate)
+    return np.exp(low), np.exp(high)
+
+
+def log_hockey_sticks(
+    pair: ShufflePair,
+    num_reports: int,
+    epsilons: Array,
+    rate: float = 1.0,
+    smoothing: tuple[float, ...] = FINE,
+) -> tuple[Array, Array]:
+    """Logarithms of the same at many epsilons: lower and upper bounds, of the shape of `epsilons`.
+
+    Deltas that no double holds have a logarithm, and weigh in moments of high orders.
+    """
+    return _log_deltas(pair, check_reports(num_reports), np.asarray(epsilons), smoothing, rate)
 
 
 @lru_cache(maxsize=4096)
 def _delta(
     pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...], rate: float = 1.0
 ) -> DeltaBounds:
-    lower, upper = _deltas(pair, n, np.array([epsilon]), smoothing, rate)
-    return DeltaBounds(float(lower[0]), float(upper[0]))
+    lower, upper = _log_deltas(pair, n, np.array([epsilon]), smoothing, rate)
+    return DeltaBounds(math.exp(lower[0]), math.exp(upper[0]))
 
 
-def _deltas(
+def _log_deltas(
     pair: ShufflePair, n: int, epsilons: Array, smoothing: tuple[float, ...], rate: float
 ) -> tuple[Array, Array]:
     law, scale = _law(pair), rate / (n * pair.blanket_mass)
@@ -121,18 +138,21 @@ def _deltas(
     # Not having been drawn makes the laws equal: it takes (1 - rate) * step off the difference.
     absent = (1.0 - rate) * n * pair.blanket_mass / rate
     values = law.difference - steps * law.second - steps * absent / n
-    low, high = np.zeros(len(epsilons)), np.zeros(len(epsilons))
+    low, high = np.full(len(epsilons), -np.inf), np.full(len(epsilons), -np.inf)
     some = np.flatnonzero(values.max(axis=1) > 0.0)
-    if not len(some):
-        return low, high
-    if listed_configurations(pair, n) is None:
-        low[some], high[some] = positive_parts(values[some], law.probability, n, smoothing)
-    else:
+    listed = len(some) > 0 and listed_configurations(pair, n) is not None
+    if listed:
         exact = _listed_parts if len(some) < _FEW else _ranked_parts
-        low[some] = high[some] = exact(pair, n, absent, steps[some, 0])
+        with np.errstate(divide="ignore"):
+            low[some] = high[some] = np.log(exact(pair, n, absent, steps[some, 0]))
+        some = some[high[some] < _LEAST_LISTED]  # probabilities themselves may vanish
+    if len(some):
+        below, high[some] = positive_parts(values[some], law.probability, n, smoothing)
+        low[some] = low[some] if listed else below
+    log_scale = math.log(scale)
     return (
-        np.clip(low * scale * (1.0 - _ROUNDING), 0.0, 1.0),
-        np.minimum(high * scale * (1.0 + _ROUNDING), 1.0),
+        np.minimum(low + (log_scale + math.log1p(-_ROUNDING)), 0.0),
+        np.minimum(high + (log_scale + math.log1p(_ROUNDING)), 0.0),
     )
 
 
@@ -242,13 +262,14 @@ def _law(pair: ShufflePair) -> _Law:
         first, second = np.append(first, 0.0), np.append(second, 0.0)
         probability = np.append(probability * pair.blanket_mass, 1.0 - pair.blanket_mass)
     order = np.argsort(-probability, kind="stable")
-    return _Law((first - second)[order], second[order], probability[order])
+    return _Law((first - second)[order], first[order], second[order], probability[order])
 
 
 class Configurations(NamedTuple):
     """Every configuration of the rarer atoms: sums and probabilities."""
 
-    difference: Array
+    difference: Array  # first - second, which keeps its digits where both are nearly equal
+    first: Array
     second: Array
     probability: Array
 
@@ -314,12 +335,15 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         rarer = np.arange(n + 1)
         return Configurations(
             (n - rarer) * law.difference[0] + rarer * law.difference[1],
+            (n - rarer) * law.first[0] + rarer * law.first[1],
             (n - rarer) * law.second[0] + rarer * law.second[1],
             np.exp(binomial_log_pmf(rarer, n, rare)),
         )
     counts = np.arange(n + 1.0)
     log_factorial = special.gammaln(counts + 1.0)
-    difference, second, log_weight = np.zeros(1), np.zeros(1), np.full(1, log_factorial[n])
+    sums = np.zeros((3, 1))
+    of_kind = np.stack([law.difference, law.first, law.second])
+    log_weight = np.full(1, log_factorial[n])
     room = np.array([n])
     for kind in range(1, kinds + 1):
         choices = room + 1
@@ -327,15 +351,11 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         taken = np.arange(len(owner)) - np.repeat(np.cumsum(choices) - choices, choices)
         term = counts * math.log(law.probability[kind]) - log_factorial
         log_weight = log_weight[owner] + term[taken]
-        difference = difference[owner] + (counts * law.difference[kind])[taken]
-        second = second[owner] + (counts * law.second[kind])[taken]
+        sums = sums[:, owner] + of_kind[:, kind, None] * counts[taken]
         room = room[owner] - taken
     term = (counts * math.log1p(-rare) if kinds else 0.0) - log_factorial
-    return Configurations(
-        difference + room * law.difference[0],
-        second + room * law.second[0],
-        np.exp(log_weight + term[room]),
-    )
+    difference, first, second = sums + of_kind[:, 0, None] * room
+    return Configurations(difference, first, second, np.exp(log_weight + term[room]))
 
 
 # Roots of falling curves, found quickly and left on the safe side only --------------------
@@ -358,6 +378,9 @@ def safe_root(excess: Callable[[float], float], guess: float, top: float, upper:
     """
     root = secant_root(excess, guess, top)
     found = None if root is None else outward(excess, root, upper)
+    near = top * (1.0 - 1e-7)
+    if found is None and excess(near) > 0.0:  # a search would take long, and gain nothing
+        return top * (1.0 + 1e-12) + ABSOLUTE if upper else near
     if found is None:
         low, high = bracket(excess, guess, top, 1.001)
         if low == high:

@@ -12,13 +12,14 @@ function one period away, by Poisson summation), so upper bounds stay upper boun
 bound these terms are bounded and subtracted.
 
 Nothing grows with `n`: the number of nodes depends on the accuracy alone. Most of them tell
-nothing, and are not evaluated. With the two likeliest values (tilted) `v, w` of one summand, of
+nothing, and are not evaluated. With any two values (tilted) `v, w` of one summand, of
 probabilities `p, q`,
 
     |K(theta + i omega) / K(theta)|^2 <= 1 - 4 p q sin^2(omega (v - w) / 2),
 
-so that the n-th power is below `exp(-60)` unless omega is near a multiple of `2 pi / (v - w)`. What
-is left out is bounded, and added.
+(all pairs of them, summed, make it an equation). Of the likeliest and the one that varies most from
+it, so that the n-th power is below `exp(-36)` unless omega is near a multiple of `2 pi / (v - w)`.
+What is left out is bounded, and added.
 
 Many laws with the same probabilities (the hockey stick at many epsilons) are evaluated at once.
 """
@@ -33,14 +34,15 @@ from numpy.typing import NDArray
 
 # Widths of the Gaussian over that of the sum; 0.004 widens the variance by 1.6e-5 of itself.
 FINE = (0.004, 0.001)
+MIDDLE = (0.004,)  # once, for curves whose knots are as far apart as bounds may be
 COARSE = (0.03,)  # eight times cheaper: good enough to tell where to look for a root
 
 _CLOSE = 0.02
 _DECAY = 7.5  # exp(-7.5^2 / 2) = 6e-13: where frequencies are cut
-_PERIOD = 16.0  # standard deviations between images of the trapezoidal rule
-_LEFT_IMAGE = 30.0  # exp(-30): the image to the left
-_FLAT = 60.0  # where log |K^n| is below minus that, nodes are left out
-_AT_ONCE = 1 << 20  # angles, of 8 bytes
+_PERIOD = 12.0  # standard deviations between images of the trapezoidal rule
+_LEFT_IMAGE = 28.0  # exp(-28): the image to the left
+_FLAT = 36.0  # where log |K^n| is below minus that, nodes are left out
+_AT_ONCE = 1 << 16  # angles, of 8 bytes: what a cache holds
 _LARGER_TILTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _LONGEST_STEP = 4.0  # of the search for it, in log(theta)
 _SADDLE = 1e-10  # relative accuracy of theta, which any bound may be taken at
@@ -51,15 +53,25 @@ Array = NDArray[np.float64]
 def positive_parts(
     values: Array, probability: Array, n: int, smoothings: tuple[float, ...] = FINE
 ) -> tuple[Array, Array]:
-    """The same of many laws: `values` of shape (laws, kinds), two arrays of shape (laws,)."""
+    """Logarithms of bounds of `E[max(S, 0)]`, which no double may hold, of many laws.
+
+    Args:
+        values: Shape (laws, kinds), each law with a value above zero.
+        probability: Shape (kinds,), of all laws.
+        n: Summands.
+        smoothings: Widths of the Gaussian, tried until both bounds are close.
+
+    Returns:
+        Lower (minus infinity where none is found) and upper ones, of shape (laws,).
+    """
     lines = _lines(values, probability, n)
-    low, high = np.zeros(len(values)), np.full(len(values), np.inf)
+    low, high = np.full(len(values), -np.inf), np.full(len(values), np.inf)
     open_ones = np.arange(len(values))
     for smoothing in smoothings:
         below, above = _integrals(lines.at(open_ones), smoothing)
         low[open_ones] = np.maximum(low[open_ones], below)
         high[open_ones] = np.minimum(high[open_ones], above)
-        apart = high[open_ones] - low[open_ones] > _CLOSE * high[open_ones]
+        apart = high[open_ones] - low[open_ones] > _CLOSE
         open_ones = open_ones[apart]
         if not len(open_ones):
             break
@@ -112,7 +124,7 @@ def _tilted(values: Array, powers: Array, probability: Array) -> tuple[Array, Ar
 
 
 def _integrals(lines: _Lines, smoothing: float) -> tuple[Array, Array]:
-    """Bounds of E[max(S, 0)] from the trapezoidal rule with one width of the Gaussian."""
+    """Log-bounds of E[max(S, 0)] from the trapezoidal rule with one width of the Gaussian."""
     theta = lines.theta
     tau = smoothing * lines.width
     cut = _DECAY / tau
@@ -126,12 +138,12 @@ def _integrals(lines: _Lines, smoothing: float) -> tuple[Array, Array]:
     # Beyond the cut, and between it where nodes are left out: 1 / |z|^2 sums to pi / theta or less.
     left_out = math.exp(-0.5 * _DECAY**2) / (math.pi * cut) + math.exp(-_FLAT) / theta
     log_front = lines.log_mgf + 0.5 * (theta * tau) ** 2
-    high = np.exp(log_front + np.log(np.maximum(call, 0.0) + left_out))
+    high = log_front + np.log(np.maximum(call, 0.0) + left_out)
     # Of the density all nodes left out count the same.
     flat = tau**2 * math.exp(-_FLAT) * (cut + 2.0 * spacing)
     below = call - tau**2 * density - flat - 2.0 * left_out - _images(lines, tau, period, log_front)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = np.where(below > 0.0, np.exp(log_front + np.log(below)), 0.0)
+        low = np.where(below > 0.0, log_front + np.log(below), -np.inf)
     return low, high
 
 
@@ -173,7 +185,7 @@ def _windows(
     rows = np.arange(len(last))
     one = np.argmax(lines.tilted, axis=1)
     gaps = np.abs(lines.values - lines.values[rows, one][:, None])
-    other = np.argmax(np.where(gaps > 0.0, lines.tilted, -1.0), axis=1)
+    other = np.argmax(lines.tilted * gaps**2, axis=1)
     gap = gaps[rows, other]
     both = lines.tilted[rows, one] * lines.tilted[rows, other]
     with np.errstate(divide="ignore"):
@@ -204,25 +216,31 @@ def _saddles(values: Array, probability: Array, n: int) -> Array:
         _, mean, variance = _tilted(powers, powers, probability)
         return n * mean - 2.0, n * (mean + variance)
 
-    start = np.log(2.0 / (n * values.max(axis=1)))
-    low, high = start - 1.0, start + 1.0
-    while (over := slopes(low)[0] > 0.0).any():
-        low[over] -= 4.0
-    while (under := slopes(high)[0] < 0.0).any():
-        high[under] += 4.0
-    found = 0.5 * (low + high)
+    least = 2.0 / (n * values.max(axis=1))  # no saddle lies below
+    low, high = np.log(least), np.full(len(values), np.inf)
+    found = np.log(np.maximum(_gaussian_saddles(values, probability, n), least))
     for _ in range(100):  # Newton's steps where they stay in the bracket, else its middle
         slope, curvature = slopes(found)
         low, high = np.where(slope < 0.0, found, low), np.where(slope < 0.0, high, found)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = found - slope / curvature
-        inside = (step >= low) & (step <= high)
-        following = np.where(inside, step, 0.5 * (low + high))
+        inside = (step >= low) & (step <= high) & (np.abs(step - found) <= _LONGEST_STEP)
+        middle = np.minimum(0.5 * (low + high), found + _LONGEST_STEP)
+        following = np.where(inside, step, middle)
         done = np.abs(following - found) <= _SADDLE
         found = following
         if done.all():
             break
     return np.exp(found)
+
+
+def _gaussian_saddles(values: Array, probability: Array, n: int) -> Array:
+    """Where the Gaussians of the same mean and variance have them."""
+    mean = values @ probability
+    square = ((values - mean[:, None]) ** 2) @ probability
+    reach = np.sqrt(mean * mean + 8.0 * square / n)
+    with np.errstate(divide="ignore", invalid="ignore"):  # in the form that does not cancel
+        return np.where(mean > 0.0, 4.0 / (n * (reach + mean)), (reach - mean) / (2.0 * square))
 
 
 def _saddle(values: list[float], probability: list[float], n: int) -> float:

@@ -2,7 +2,7 @@
 
 A distribution gives the mass that the first of two laws, P, puts on outcomes whose log-ratio to the
 second, Q, is a given multiple of the step. Losses of independent releases add, so composing is
-convolving; `count` equal releases are one power of a Fourier transform.
+convolving (see `convolution`, which rounds every mass in the direction of the bound).
 
 Under replace-one a release may tell a person's value from another one way round and the next
 release the other way round. Upper bounds are therefore made of the higher of both hockey sticks
@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.divergences import convolution
 from beam_ldp.accounting.divergences.moments import Atoms
 
-# Mass outside the window of a composition, which counts as unbounded.
-_TRUNCATED = 1e-24
-# What Fourier transforms may add to or take from a delta, per release: a fifth of it was the most
-# that was seen, for up to a million releases.
-_ROUNDING = 2e-16
+MOST_RELEASES = 10**12  # that are composed: more are nothing but rounding
+_ADDING = 1e-9  # relative: four times what adding up two million positive numbers can round
 _SHORT = 1 << 18  # losses
-_TILTS = np.exp(np.linspace(-2.5, 1.5, 25))
 
 Array = np.ndarray
 
@@ -57,32 +55,31 @@ def connect_dots(losses: Array, heights: Array) -> tuple[Array, Array, float]:
 
 @dataclass(frozen=True, eq=False)
 class LossGrid:
-    """The privacy loss of one or many releases.
+    """The privacy loss of one or many releases, as a bound.
 
     Attributes:
         step: Distance between losses.
         lowest: Position of the first loss: `lowest * step`.
-        mass: Mass under P of each loss, float64.
+        mass: Mass under P of each loss, float64; of upper bounds it may sum to more than one.
         beyond: Mass under P of losses without bound.
-        rounding: Allowance for rounding, in a delta.
+        upward: Whether it bounds what releases cost from above, so that every sum is rounded up.
+            Else from below, where losses without bound are left out.
     """
 
     step: float
     lowest: int
     mass: Array
     beyond: float = 0.0
-    rounding: float = 0.0
+    upward: bool = True
 
     @classmethod
-    def connecting(
-        cls, step: float, knots: Array, heights: Array, rounding: float = 0.0
-    ) -> LossGrid:
+    def connecting(cls, step: float, knots: Array, heights: Array) -> LossGrid:
         """The grid through hockey sticks at positions `knots` (see `connect_dots`)."""
         _, masses, beyond = connect_dots(knots * step, heights)
         last = int(knots[-1])
         mass = np.zeros(2 * last + 1)
         mass[last + np.concatenate([-knots[:0:-1], knots])] = masses
-        return cls(step, -last, mass, beyond, rounding)
+        return cls(step, -last, mass, beyond)
 
     @property
     def highest(self) -> float:
@@ -93,108 +90,80 @@ class LossGrid:
     def losses(self) -> Array:
         return (self.lowest + np.arange(len(self.mass))) * self.step
 
-    def places(self, count: int) -> int:
-        """How many losses `repeated(count)` would hold."""
-        low, high = self._window(count)
-        return high - low + 1
+    def places(self, count: int, enough: int = 0) -> int:
+        """How many losses `repeated(count)` would hold at most; roughly, where above `enough`."""
+        most = count * (len(self.mass) - 1) + 1
+        return most if most <= enough else convolution.places([(self.mass, count)])
 
     def repeated(self, count: int) -> LossGrid:
         """The losses of `count` such releases. O(window log window)."""
-        if count == 1:
-            return self
-        from scipy import fft
-
-        low, high = self._window(count)
-        size = fft.next_fast_len(max(high - low + 1, len(self.mass)), real=True)
-        power = fft.rfft(self.mass, size) ** count
-        mass = np.roll(fft.irfft(power, size), -low)[: high - low + 1]
-        beyond = -math.expm1(count * math.log1p(-self.beyond)) if self.beyond < 1 else 1.0
-        return LossGrid(
-            self.step,
-            count * self.lowest + low,
-            mass,
-            min(1.0, beyond + _TRUNCATED),
-            count * (self.rounding + _ROUNDING),
-        )
-
-    def composed(self, other: LossGrid) -> LossGrid:
-        """The losses of both, on the same grid."""
-        if other.step != self.step:
-            raise ValueError("other must be on a grid of the same step")
-        return LossGrid(
-            self.step,
-            self.lowest + other.lowest,
-            convolved(self.mass, other.mass),
-            self.beyond + other.beyond - self.beyond * other.beyond,
-            self.rounding + other.rounding + _ROUNDING,
-        )
+        return self if count == 1 else together([(self, count)])
 
     def on(self, step: float) -> LossGrid:
-        """The same on another grid: connecting the dots of the hockey stick is never lower."""
+        """An upper bound on another grid: connecting the dots of the hockey stick is no lower."""
         knots = np.arange(max(1, math.ceil(self.highest / step - 1e-9)) + 1)
-        return LossGrid.connecting(step, knots, self.deltas(knots * step), self.rounding)
+        return LossGrid.connecting(step, knots, self.deltas(knots * step))
 
     def deltas(self, epsilons: Array) -> Array:
         """The hockey stick at each epsilon >= 0."""
-        losses, above, weighted = self._tails()
-        start = np.searchsorted(losses, epsilons, side="right")
-        ends = np.append(losses, np.inf)[start]  # past the last loss nothing is left to weigh
-        inside = above[start] - np.exp(epsilons - ends) * weighted[start]
+        tails = self._tails()
+        start = np.searchsorted(tails.losses, epsilons, side="right")
+        gaps = epsilons - np.append(tails.losses, np.inf)[start]  # past the last nothing is left
+        inside = np.exp(gaps) * tails.sticks[start] - np.expm1(gaps) * tails.above[start]
         return np.clip(self.beyond + inside, 0.0, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 whose hockey stick is at most `delta`; may be infinite."""
         if delta < self.beyond or not np.isfinite(self.mass).all():
             return math.inf
-        losses, above, weighted = self._tails()
-        if not len(losses):
+        losses, sticks, above, weighted = self._tails()
+        if not len(losses) or self.deltas(np.zeros(1))[0] <= delta:
             return 0.0
-        if self.beyond + above[0] - math.exp(-losses[0]) * weighted[0] <= delta:
-            return 0.0
-        at_losses = self.beyond + above[1:] - math.exp(-self.step) * weighted[1:]
-        last = int(np.argmax(at_losses <= delta))  # the stick at the last of all losses is `beyond`
-        share = (self.beyond + above[last] - delta) / weighted[last]
-        return max(0.0, float(losses[last]) + math.log(share))
+        last = int(np.argmax(self.beyond + sticks[:-1] <= delta))  # of the last loss: `beyond`
+        share = (delta - self.beyond - sticks[last]) / weighted[last]
+        found = float(losses[last]) + math.log1p(-min(1.0 - 1e-16, share))
+        return max(0.0, found * (1.0 + 1e-15 if self.upward else 1.0 - 1e-15))  # outwards
 
-    def upper_epsilon(self, delta: float) -> float:
-        """The same with the allowance for rounding: what an upper bound may say."""
-        return self.epsilon(delta - self.rounding) if delta > self.rounding else math.inf
-
-    def upper_delta(self, epsilon: float) -> float:
-        """The hockey stick at one epsilon, with the allowance."""
-        return min(1.0, float(self.deltas(np.array([epsilon]))[0]) + self.rounding)
-
-    def lower_epsilon(self, delta: float) -> float:
-        """The least epsilon at `delta`, less what rounding and truncation may have added."""
-        return replace(self, beyond=0.0).epsilon(delta + self.rounding)
-
-    def _tails(self) -> tuple[Array, Array, Array]:
-        """Positive losses; masses of each and all above, ending with zero.
-
-        Under P, and under Q times e to that loss, so that large losses neither vanish nor overflow.
-        """
+    def _tails(self) -> _Tails:
         first = max(0, 1 - self.lowest)
         losses, mass = self.losses[first:], self.mass[first:]
+        # Sums of so many positive numbers err by less than `_ADDING` of themselves.
+        mass = mass * (1.0 + _ADDING if self.upward else 1.0 - _ADDING)
+        decay = math.exp(-self.step)
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
-        weighted = np.append(_faded(mass[::-1], math.exp(-self.step))[::-1], 0.0)
-        return losses, above, weighted
+        gains = -math.expm1(-self.step) * np.append(above[1:], 0.0)
+        sticks = _faded(gains[::-1], decay)[::-1]
+        weighted = np.append(_faded(mass[::-1], decay)[::-1], 0.0)
+        return _Tails(losses, sticks, above, weighted)
 
-    def _window(self, count: int) -> tuple[int, int]:
-        """Positions between which all but a negligible mass of `count` releases lies (Chernoff)."""
-        places = np.flatnonzero(self.mass > 0.0).astype(float)
-        mass = self.mass[self.mass > 0.0]
-        mass = mass / mass.sum()
-        mean = float(mass @ places)
-        spread = math.sqrt(max(float(mass @ (places - mean) ** 2), 1e-12) * count)
-        goal = -math.log(_TRUNCATED)
-        reach = []
-        for sign in (-1.0, 1.0):
-            tilts = _TILTS * math.sqrt(2.0 * goal) / spread
-            logs = np.array([_log_mean_exp(sign * tilt * (places - mean), mass) for tilt in tilts])
-            reach.append(float(np.min((count * np.maximum(logs, 0.0) + goal) / tilts)))
-        low = max(0, math.floor(count * mean - reach[0]))
-        high = min(count * (len(self.mass) - 1), math.ceil(count * mean + reach[1]))
-        return low, high
+
+class _Tails(NamedTuple):
+    """Of each positive loss, and past the last; every one a sum of terms that are not negative.
+
+    The stick at the i-th loss is e^-step times the next one, and 1 - e^-step of the mass above.
+    """
+
+    losses: Array
+    sticks: Array  # but `beyond`
+    above: Array  # masses from here on
+    weighted: Array  # the same under Q, times e to this loss: it neither vanishes nor overflows
+
+
+def together(parts: Sequence[tuple[LossGrid, int]]) -> LossGrid:
+    """The losses of so many releases of each of several kinds, on grids of the same step."""
+    first = parts[0][0]
+    if any(grid.step != first.step for grid, _ in parts):
+        raise ValueError("parts must be on grids of the same step")
+    lowest = sum(count * grid.lowest for grid, count in parts)
+    none = math.fsum(count * math.log1p(-min(grid.beyond, 1.0 - 1e-16)) for grid, count in parts)
+    upward = first.upward
+    if not all(grid.mass.any() for grid, _ in parts):
+        return LossGrid(first.step, lowest, np.zeros(1), 1.0 if upward else 0.0, upward)
+    found = convolution.summed([(grid.mass, count) for grid, count in parts], upward)
+    beyond = min(1.0, (found.above - math.expm1(none)) * (1.0 + _ADDING))
+    return LossGrid(
+        first.step, lowest + found.lowest, found.mass, beyond if upward else 0.0, upward
+    )
 
 
 def _faded(values: Array, decay: float) -> Array:
@@ -206,24 +175,6 @@ def _faded(values: Array, decay: float) -> Array:
         return found
     sums = accumulate(values.tolist(), lambda before, value: value + decay * before)
     return np.fromiter(sums, float, len(values))
-
-
-def convolved(one: Array, other: Array) -> Array:
-    """As `scipy.signal.fftconvolve` gives it, which takes half a second to load."""
-    from scipy import fft
-
-    if min(len(one), len(other)) == 1:
-        return one * other
-    size = len(one) + len(other) - 1
-    room = fft.next_fast_len(size, real=True)
-    found: Array = fft.irfft(fft.rfft(one, room) * fft.rfft(other, room), room)[:size]
-    return found
-
-
-def _log_mean_exp(exponents: Array, mass: Array) -> float:
-    top = float(exponents.max())
-    with np.errstate(divide="ignore"):  # one loss, too far from the rest to count
-        return top + float(np.log(np.exp(exponents - top) @ mass))
 
 
 # Losses of listed laws on a grid, rounded up or down --------------------------------------
@@ -239,6 +190,7 @@ _LARGEST_GRID = 1 << 20  # losses
 _LARGEST_LOSS, _LEAST_MASS = 600.0, 1e-30  # whose products fit a double
 _DEVIATIONS = 40  # beyond so many losses count as unbounded
 _TRUNCATED_MASS = 1e-20
+_LOSS_ERROR = 2.0**-50  # of the logarithm of a ratio of two rounded numbers near one
 
 
 def hockey_sticks(atoms: Atoms, losses: np.ndarray) -> np.ndarray:
@@ -270,10 +222,16 @@ def connected_losses(atoms: Atoms, step: float) -> LossGrid:
 
 def lower_epsilon(parts: Sequence[tuple[int, Atoms]], delta: float) -> float:
     """What so many releases of each concrete pair cost at least: epsilon at `delta`."""
-    return max(
-        composed_losses(sides).lower_epsilon(delta)
+    found = max(
+        composed_losses(sides).epsilon(delta)
         for sides in (parts, [(count, atoms.swapped()) for count, atoms in parts])
     )
+    return less_rounding(found, sum(count for count, _ in parts))
+
+
+def less_rounding(epsilon: float, count: int) -> float:
+    """A lower bound where each of so many losses is the difference of two rounded logarithms."""
+    return max(0.0, epsilon - count * _LOSS_ERROR)
 
 
 def composed_losses(parts: Sequence[tuple[int, Atoms]]) -> LossGrid:
@@ -286,8 +244,9 @@ def _repeated(pair: Atoms, count: int) -> LossGrid:
 
     Either costs no more.
     """
+    count = min(count, MOST_RELEASES)
     grid, coarsest = pooled_losses(pair), loss_spread(pair) / _LEAST_STEPS_PER_DEVIATION
-    while count > 1 and grid.places(count) > _LARGEST_GRID:
+    while count > 1 and grid.places(count, _LARGEST_GRID) > _LARGEST_GRID:
         if grid.step <= coarsest / 2:
             grid = pooled_losses(pair, 2 * grid.step)
         else:
@@ -305,15 +264,13 @@ def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
     held = [(np.abs(g.losses) < _LARGEST_LOSS) & (g.mass > _LEAST_MASS) for g in grids]
     step = math.hypot(*(_standard_deviation(grid) for grid in grids)) / _COMMON_STEPS_PER_DEVIATION
     step = max(step, max(len(grid.mass) * grid.step for grid in grids) / _LARGEST_GRID)
-    total = None
+    pooled = []
     for grid, seen in zip(grids, held, strict=True):
         losses, mass = grid.losses[seen], grid.mass[seen]
-        if not len(mass):
-            continue
-        atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
-        one = replace(pooled_losses(atoms, step), rounding=grid.rounding)
-        total = one if total is None else total.composed(one)
-    return grids[0] if total is None else total
+        if len(mass):
+            atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
+            pooled.append((pooled_losses(atoms, step), 1))
+    return together(pooled) if pooled else grids[0]
 
 
 def _standard_deviation(grid: LossGrid) -> float:
@@ -329,18 +286,22 @@ def pooled_losses(atoms: Atoms, step: float | None = None) -> LossGrid:
 
     Outcomes are pooled until the likelihood ratio of each pool is a point of the grid: pooling is
     post-processing, so the pooled pair is no easier to tell apart, and its losses need no rounding.
-    Without a step the grid fits the spread of the losses.
+    Without a step the grid fits the spread of the losses. Where that is below what rounded ratios
+    resolve, nothing is told.
     """
     mass = np.exp(atoms.log_mass)
     if step is None:
         span = float(np.ptp(np.log(atoms.first) - np.log(atoms.second)))
         step = max(loss_spread(atoms) / _STEPS_PER_DEVIATION, span / _LARGEST_GRID)
+        if step < _LOSS_ERROR:
+            return LossGrid(1.0, 0, np.ones(1), upward=False)
     pools = _pooled(mass * atoms.first, mass * atoms.second, step)
     lowest = min(pools)
     masses = np.zeros(max(pools) - lowest + 1)
     for place, pool in pools.items():
         masses[place - lowest] = pool
-    return LossGrid(step, lowest, masses / max(1.0, masses.sum()))  # rounding adds nothing
+    masses /= max(1.0, masses.sum())  # rounding adds nothing
+    return LossGrid(step, lowest, masses, upward=False)
 
 
 def loss_spread(atoms: Atoms) -> float:

@@ -99,7 +99,7 @@ def by_losses(local: Callable[[Schedule], LocalReports]) -> Price:
         losses = ledger_losses({event: schedule.rounds})
         require(losses is not None, "losses that fit a grid")
         assert losses is not None
-        return losses.upper_epsilon(delta)
+        return losses.epsilon(delta)
 
     return price
 

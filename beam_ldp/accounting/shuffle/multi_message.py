@@ -24,12 +24,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.loss_grid import LossGrid, connected_losses, lower_epsilon
+from beam_ldp.accounting.divergences.loss_grid import (
+    LossGrid,
+    connected_losses,
+    lower_epsilon,
+    together,
+)
 from beam_ldp.accounting.divergences.moments import (
     Atoms,
     binomial_log_pmf,
@@ -109,7 +114,7 @@ def multi_message_epsilon(
         orders = default_orders(_best_order(columns, num_reports, delta))
         rdp = multi_message_rdp(columns, num_reports, orders, method)
         return min(local, rdp_to_epsilon(orders, rdp, delta)[0])
-    return min(local, column_losses(columns, num_reports, method).upper_epsilon(delta))
+    return min(local, column_losses(columns, num_reports, method).epsilon(delta))
 
 
 def multi_message_rdp(
@@ -216,8 +221,7 @@ def column_losses(
         (c.columns, message_atoms(c.message_epsilon, num_reports, _clones(method), _REACH))
         for c in columns
     ]
-    repeated = [connected_losses(atoms, step).repeated(count) for count, atoms in kinds]
-    return reduce(LossGrid.composed, repeated)
+    return together([(connected_losses(atoms, step), count) for count, atoms in kinds])
 
 
 def _thesis_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:

@@ -407,7 +407,8 @@ def _bound(
         exceeds: Whether that is above a value, where that is known sooner than `lower`.
     """
     sides = [(side, pair.source) for pair in target.witnesses for side in directions(pair)]
-    most = value * (1.0 + 1e-6) + 1e-300
+    # Ratios are rounded: at the very largest of them the stick of a witness may be a little over 0.
+    most = value * (1.0 + 1e-6) + 1e-15
     for side, source in sides if status == "proved" else ():
         if exceeds(side, most) if exceeds is not None else lower(side) > most:
             raise ArithmeticError(
