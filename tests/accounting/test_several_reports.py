@@ -205,8 +205,7 @@ def test_a_training_of_several_messages():
         told = event.rate + (1 - event.rate) * ratios
         pairs = [(mass, told, ratios), (mass, ratios, told)]
         lower = max(
-            composed_losses([(600, Atoms(np.log(m), p, q))]).epsilon(1e-5)
-            for m, p, q in pairs
+            composed_losses([(600, Atoms(np.log(m), p, q))]).epsilon(1e-5) for m, p, q in pairs
         )
         assert 0.6 * found < lower < found
     whole = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(6.0), 60_000, 2_000)

@@ -223,6 +223,7 @@ def _offset_law(message_epsilon: float, num_reports: int) -> tuple[np.ndarray, n
     return grid, mass
 
 
+_FAR_BELOW = 0.1  # of the local epsilon: the length tells much there
 _MANY_FLIPPED = 200.0  # fair bits at places of full flips, from where these are hidden well
 _BOUNDED_LENGTH = "blanket, bounded length"
 _NO_PAIR = "none: the event names no concrete pair of data sets"
@@ -254,7 +255,8 @@ def messages_epsilon(
         value = l2_messages_epsilon(bounded, reports, delta)
         found.append((min(value, local), _BOUNDED_LENGTH))
         hidden = event.places == 1 or change * fair_bits(budget, reports) > _MANY_FLIPPED
-        if method == "auto" and hidden and change < bounded.columns / 2:
+        few = change < bounded.columns / 2 and value < _FAR_BELOW * local
+        if method == "auto" and hidden and few:
             method = "l2"  # far from flipping every bit: the general price is higher
     if method != "l2":
         general: Any = method
