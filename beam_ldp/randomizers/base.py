@@ -55,11 +55,13 @@ class LocalRandomizer(ABC):
     not hidden). It is the budget of everything that one user sends in one release.
 
     Attributes:
-        local_epsilon: declared local budget, in nats.
+        local_epsilon: declared local budget, in nats; infinite where `protects_alone` is False.
         exactness: "exact" where the implemented law of finitely many outputs satisfies the stated
             epsilon to the last bit; "real-arithmetic" where it does so for ideal real numbers;
             "computational" where it does so against readers who cannot break AES.
         messages_per_user: reports that one user sends.
+        protects_alone: whether reports protect whoever sends them, and not only the shuffler or
+            the sum that they go through. Plans offer no mechanism where it is False.
         task: what its reports are for, "frequency" or "mean"; plans of that task consider it.
         decoding: what it takes to turn n reports into the estimate, in words.
         also_known_as: what the literature calls it; a subclass does not inherit it.
@@ -69,6 +71,7 @@ class LocalRandomizer(ABC):
 
     exactness: ClassVar[str] = "exact"
     messages_per_user: ClassVar[int] = 1
+    protects_alone: ClassVar[bool] = True
     task: ClassVar[registry.Task] = "frequency"
     decoding: ClassVar[str] = ""
     also_known_as: ClassVar[str] = ""
@@ -79,6 +82,10 @@ class LocalRandomizer(ABC):
 
     def __post_init__(self) -> None:
         epsilon = self.local_epsilon
+        if not self.protects_alone:
+            if epsilon != math.inf:
+                raise ValueError(f"local_epsilon must be infinite, got {epsilon!r}")
+            return
         real = isinstance(epsilon, Real) and not isinstance(epsilon, bool)
         if not (real and math.isfinite(epsilon) and epsilon > 0):
             raise ValueError(f"local_epsilon must be a finite number > 0, got {epsilon!r}")

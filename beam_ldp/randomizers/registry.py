@@ -61,6 +61,7 @@ OWN_MODULES = {
     "ScalarMean": "mean.scalar_mean",
     "SeedCompressedMean": "mean.seed_compressed_mean",
     "SeparatedMean": "mean.separated_mean",
+    "SplitAndMixMean": "mean.split_and_mix",
     "SubsetSelection": "frequency.subset_selection",
     "SymbolOracle": "frequency.symbol_oracle",
     "UnaryEncoding": "frequency.unary_encoding",
@@ -116,12 +117,17 @@ def find(name: object) -> type[Any] | None:
 
 
 def offered(task: Task) -> tuple[type[Any], ...]:
-    """The mechanisms that plans of this task consider: our own, installed ones, and loaded ones."""
+    """The mechanisms that plans of this task consider: our own, installed ones, and loaded ones.
+
+    None that protects nobody without a shuffler (`LocalRandomizer.protects_alone`): those are asked
+    for by name.
+    """
     _installed()
     room = importlib.import_module(f"{_PACKAGE}.{task}")
     own = [_classes.get(name) for name in room.__all__]
     kinds = [kind for kind in own if kind is not None and not inspect.isabstract(kind)]
-    return (*kinds, *(kind for kind in _offered.values() if kind.task == task))
+    kinds += [kind for kind in _offered.values() if kind.task == task]
+    return tuple(kind for kind in kinds if kind.protects_alone)
 
 
 def offer(kind: type[Any]) -> type[Any]:

@@ -21,6 +21,7 @@ from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
 from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
+from beam_ldp.randomizers.mean.split_and_mix import SplitAndMixMean
 
 __all__ = [
     "BinaryVectorMean",
@@ -41,6 +42,7 @@ __all__ = [
     "ScalarMean",
     "SeedCompressedMean",
     "SeparatedMean",
+    "SplitAndMixMean",
     "lp_mean",
     "lp_mean_for_shuffle",
 ]
