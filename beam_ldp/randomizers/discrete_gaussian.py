@@ -134,7 +134,7 @@ def sum_log_ratio(deviation: float, count: int) -> float:
     Source: Kairouz, Liu and Steinke 2021, whose constant 10 is for a sum of ripples like this one.
 
     >>> sum_log_ratio(0.5, 2), sum_log_ratio(2.0, 10**6)
-    (0.3469..., 6.5...e-17)
+    (0.342..., 2.8...e-17)
     """
     check_integer("count", count, 1)
 

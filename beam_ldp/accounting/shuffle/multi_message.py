@@ -79,6 +79,7 @@ def messages_of(randomizer: Any) -> tuple[Messages, ...]:
     Raises:
         ValueError: if the randomizer does not describe its messages.
     """
+    check_protects_alone(randomizer)
     layout = getattr(randomizer, "layout", None)
     if layout is None:
         raise ValueError(
@@ -87,6 +88,16 @@ def messages_of(randomizer: Any) -> tuple[Messages, ...]:
         )
     budgets, counts = np.unique(layout.columns.log_ratio_max, return_counts=True)
     return tuple(Messages(int(c), float(e)) for c, e in zip(counts, budgets))
+
+
+def check_protects_alone(randomizer: Any) -> None:
+    """A ValueError for what protects nobody before it is shuffled: it has no local epsilon.
+
+    The mechanism's own `dominating_pair` says where its price is.
+    """
+    if not getattr(randomizer, "protects_alone", True):
+        randomizer.dominating_pair()
+        raise ValueError(f"{type(randomizer).__name__} protects behind a trusted shuffler alone")
 
 
 def multi_message_epsilon(

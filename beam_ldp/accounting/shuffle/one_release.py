@@ -36,7 +36,7 @@ from beam_ldp.accounting.reports import (
     ShuffledReports,
 )
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
-from beam_ldp.accounting.shuffle.multi_message import Method, messages_of
+from beam_ldp.accounting.shuffle.multi_message import Method, check_protects_alone, messages_of
 from beam_ldp.randomizers.base import own_crowd_rule
 from beam_ldp.randomizers.checks import check_fraction, check_not_negative
 from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
@@ -79,6 +79,7 @@ def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
 
 def local_reports(randomizer: Randomizer) -> LocalReports:
     """What `local_event` is the event of."""
+    check_protects_alone(randomizer)
     groups, messages = _groups(randomizer), messages_per_user(randomizer)
     if messages != 1:
         layout = getattr(randomizer, "layout", None)

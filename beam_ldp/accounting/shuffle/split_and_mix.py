@@ -30,9 +30,9 @@ def view_distance(modulus: int, num_people: int, shares: int) -> float:
     shuffle of all shares shows no more.) Holds for any two vectors of numbers of one sum.
 
     Proof. Show the last shares unshuffled, which tells more. The others, m' = shares - 1 columns,
-    then split numbers u that are uniform, and u + c in the other data set, with sum(c) = 0. So twice
-    the mean over u of the distance of the columns Y from what is seen on average of vectors with
-    the sum of u bounds it. That mean is also the mean over uniform Y of the distance of u given Y
+    then split numbers u that are uniform, and u + c in the other data set, with sum(c) = 0. So
+    twice the mean over u of the distance of the columns Y from what is seen on average of vectors
+    with the sum of u bounds it. That mean is also the mean over uniform Y of the distance of u given Y
     from a uniform vector of that sum: by Cauchy-Schwarz at most half the root of
     modulus^(n-1) Pr[u = u'] - 1, where u and u' add up Y in two random orders. Their difference
     vanishes with probability modulus^(C - n), where C counts the components of the graph that
@@ -42,7 +42,7 @@ def view_distance(modulus: int, num_people: int, shares: int) -> float:
     (arXiv:2002.00817), who bound the expectation by a closed form; here it is computed.
 
     >>> view_distance(2**20, 8000, 10)
-    9.8...e-14
+    2.5...e-13
     """
     check_integer("modulus", modulus, 2)
     check_integer("num_people", num_people, 1)
@@ -192,4 +192,3 @@ def split_and_mix_epsilon(mechanism: SplitAndMixMean, num_honest: int, delta: fl
     while excess(root) > 0:
         root += 1e-11
     return math.exp(root)
-
