@@ -32,11 +32,11 @@ def view_distance(modulus: int, num_people: int, shares: int) -> float:
     Proof. Show the last shares unshuffled, which tells more. The others, m' = shares - 1 columns,
     then split numbers u that are uniform, and u + c in the other data set, with sum(c) = 0. So
     twice the mean over u of the distance of the columns Y from what is seen on average of vectors
-    with the sum of u bounds it. That mean is also the mean over uniform Y of the distance of u given Y
-    from a uniform vector of that sum: by Cauchy-Schwarz at most half the root of
-    modulus^(n-1) Pr[u = u'] - 1, where u and u' add up Y in two random orders. Their difference
-    vanishes with probability modulus^(C - n), where C counts the components of the graph that
-    joins each i with its images under m' random permutations. Together sqrt(E modulus^(C-1) - 1).
+    with the sum of u bounds it. That mean is also the mean over uniform Y of the distance of u
+    given Y from a uniform vector of that sum: by Cauchy-Schwarz at most half the root of
+    modulus^(n-1) Pr[u = u'] - 1, where u and u' add up Y in two random orders. They are equal with
+    probability modulus^(C - n), where C counts the components of the graph that joins each i with
+    its images under m' random permutations. Together sqrt(E modulus^(C-1) - 1).
 
     Source: Ishai, Kushilevitz, Ostrovsky and Sahai 2006; Balle, Bell, Gascon and Nissim 2020
     (arXiv:2002.00817), who bound the expectation by a closed form; here it is computed.
