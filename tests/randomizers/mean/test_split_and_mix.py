@@ -131,6 +131,9 @@ def test_rounded_vectors_are_never_longer_than_the_bound():
     assert np.array_equal(up[too_long], np.trunc(exact[too_long]))
     assert ((up**2).sum(axis=1) <= mechanism.longest).all()
     assert (np.trunc(exact) ** 2).sum(axis=1).max() <= 60**2
+    opposite = mechanism.rounded(-values, np.full((400, 64), 2**64 - 1, dtype=np.uint64))
+    apart = np.linalg.norm(up - opposite, axis=1).max()
+    assert mechanism.sensitivity / 1.05 < apart <= mechanism.sensitivity
 
 
 @pytest.mark.exact
