@@ -43,7 +43,7 @@ def test_all_mechanisms_of_the_ball_appear_once(plans, local_plans):
 
 
 def test_no_mechanism_is_forgotten():
-    """Whatever `beam_ldp.randomizers.mean` exports, and protects alone, is planned for some ball."""
+    """Whatever `beam_ldp.randomizers.mean` exports that protects alone is planned for some ball."""
     exported = {
         cls
         for cls in vars(mean).values()
