@@ -167,13 +167,16 @@ def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
     def say(what: str) -> None:
         console.print(f"run {name} {what}", soft_wrap=True)
 
-    with ledger_errors():
+    with run.held() as alone, ledger_errors():
         if book.ledger_id != run.note.ledger_id:
             say("was charged to another ledger")
             return NOT_YET
         if not book.has_run(run.note.run_id):
             raise click.UsageError(f"the ledger holds no reservation of run {run.note.run_id!r}")
         charge = book.charge(run.note.run_id)
+        if not alone:
+            say("is under way: another program goes on with its training")
+            return NOT_YET
         if run.ended == "under way":
             say(f"is under way: its launcher, process {run.note.launcher.pid}, lives")
             return NOT_YET

@@ -85,6 +85,7 @@ class OutputFolder:
         self.path = path.rstrip("/") or "/"
         self.overwrite = overwrite
         self.keep = False
+        self._goes_on = token is not None
         self._token = token or secrets.token_hex(4)
         self._local = is_local(path)
         if self._local:
@@ -122,12 +123,17 @@ class OutputFolder:
         names = {entry.name for entry in self._target.iterdir()} - {MLFLOW}
         return bool(names) and ("privacy.json" not in names or not names <= FILES)
 
+    @property
+    def finished(self) -> str:
+        """The folder that holds all files before they appear."""
+        return self._beside(FINISHED)
+
     @contextmanager
     def staging(self) -> Iterator[str]:
         """A folder beside the output where workers leave their results; it vanishes afterwards."""
         if self._local:
             try:
-                Path(self._beside("staging")).mkdir(parents=True)
+                Path(self._beside("staging")).mkdir(parents=True, exist_ok=self._goes_on)
             except OSError as error:
                 raise OutputError(
                     f"--output {self.path} cannot be written ({error.strerror})"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from glob import has_magic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,6 +30,7 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
+from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
 from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
@@ -54,8 +55,20 @@ NO_TENSORFLOW = (
 )
 
 
-def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
+def execute(
+    settings: TrainSettings,
+    console: Console,
+    *,
+    job: dict[str, Any] | None = None,
+    resumed: Resumed | None = None,
+) -> TrainingResult | None:
     """Plan, train, price, write, log. With `--dry-run` only the plan is printed: None.
+
+    Args:
+        settings: the flags.
+        console: for what is said on the way.
+        job: the flags as checkpoints keep them.
+        resumed: a training that goes on.
 
     Raises:
         UsageError, OutputError: before anything runs.
@@ -72,8 +85,10 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
         return None
     folder = None
     if not settings.only_plan:
-        check_first(told, console)
-        folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite)
+        if resumed is None:
+            check_first(told, console)
+        token = None if resumed is None else resumed.token
+        folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite, token)
     _hush()
     with console.status("loading TensorFlow and data"):
         from beam_ldp.pipelines.training.learn import load_clients
@@ -93,8 +108,16 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
         console.print(f"[yellow]{escape(plan.pricing_note)}[/yellow]", soft_wrap=True)
     elif plan.pricing_note:
         console.print(plan.pricing_note, style="dim", highlight=False)
-    with charged(plan, console) as (charge, run), workers_ended():
-        return train_run.train(plan, clients, folder, charge, run, console)
+    if resumed is not None:
+        console.print(
+            f"going on after round {resumed.checkpoint.rounds:,}; {resumed.rounds_begun:,} rounds "
+            "are charged so far",
+            highlight=False,
+        )
+    with charged(plan, console, resumed) as (charge, run), workers_ended():
+        return train_run.train(
+            plan, clients, folder, charge, run, console, job=job or {}, resumed=resumed
+        )
 
 
 def to_check(given: Arguments) -> Job:
@@ -169,7 +192,16 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
 
 def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file; raises as `execute`."""
-    result = execute(check_train(given), console)
+    output, resumed = given["training"].get("resume"), None
+    if output is not None:
+        resumed = resume(output, given)
+        given = resumed.given
+    try:
+        settings = check_train(given)
+        result = execute(settings, console, job=job_of(given), resumed=resumed)
+    finally:
+        if resumed is not None:
+            resumed.begun.close()
     if result is not None and result.plan.settings.output.format == "json":
         print(terminal.printed_json(as_json(result)))
     elif result is not None:

@@ -1,4 +1,4 @@
-"""TensorFlow Federated as it is: under either of its names, and with a worker that ends.
+"""TensorFlow Federated as it is: under either of its names, with a worker that ends, and files.
 
 Up to 0.87, types, placements and intrinsics are part of `tensorflow_federated`; releases after it
 move them to the package `federated_language`. Everything here takes them from `language`. What
@@ -13,17 +13,23 @@ import gc
 import importlib
 import importlib.util
 import os
+import queue
 import random
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import tensorflow_federated as tff
+import typing_extensions
+import wrapt
 
 _APART = importlib.util.find_spec("federated_language") is not None
 language: Any = importlib.import_module("federated_language") if _APART else tff
@@ -41,6 +47,10 @@ __all__ = ["end_workers", "language", "tff", "unused_port", "workers_ended"]
 # which binds it a second later. On a busy machine another program may have it by then; the worker
 # dies, and the program waits for it for ever. Importing this module has ports chosen where nothing
 # but workers takes them, and makes a worker that died while it started an error.
+#
+# A program that is killed (`kill -9`, memory) ends nothing itself. On Linux the kernel ends its
+# worker: `PR_SET_PDEATHSIG`, which holds until the thread ends that started the worker, and is
+# therefore set for a thread that lives as long as the program. Elsewhere the worker stays.
 
 
 _PATIENCE = 5.0  # seconds that a worker has to end by itself
@@ -54,6 +64,46 @@ def start_workers_surely() -> None:
 
     executor_factory.portpicker = SimpleNamespace(pick_unused_port=unused_port)
     executor_factory.time = SimpleNamespace(sleep=_wait_for_living)
+    if sys.platform == "linux" and sys.executable:
+        executor_factory.subprocess = SimpleNamespace(Popen=_Worker)
+
+
+# In the new process: dies with its parent, unless that is gone already, and becomes the worker.
+# Not between fork and exec: a program with threads may run nothing of Python there.
+_DYING_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class _Worker(subprocess.Popen[bytes]):
+    """A process that the kernel ends with this program."""
+
+    def __init__(self, args: list[str], **options: Any) -> None:
+        told = [sys.executable, "-I", "-S", "-c", _DYING_WITH_PARENT, str(os.getpid()), *args]
+        start = partial(super().__init__, told, **options)
+        _in_lasting_thread(start)
+
+
+def _in_lasting_thread(run: Callable[[], None]) -> None:
+    """Run something in a thread that ends only with the program. Raises what it raises."""
+    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def forever() -> None:
+        try:
+            run()
+        except BaseException as error:
+            done.put(error)
+            return
+        done.put(None)
+        threading.Event().wait()
+
+    threading.Thread(target=forever, daemon=True, name="parent of a worker").start()
+    error = done.get()
+    if error is not None:
+        raise error
 
 
 def unused_port() -> int:
@@ -143,5 +193,28 @@ def _managers() -> Iterator[Any]:
             yield found
 
 
+# File checkpoints ------------------------------------------------------------------------------
+#
+# `tff.program.FileProgramStateManager` saves states as TensorFlow's SavedModel, which asks of every
+# object whether it follows a protocol of typing_extensions. From 4.7 on that reads an object's
+# `__dict__` without its own attribute access, and TensorFlow's proxies of dictionaries (wrapt 1.14)
+# have none that may be read so. Earlier ones asked `hasattr`; of proxies this still does.
+
+
+def read_proxies_as_before() -> None:
+    """Have protocols of typing_extensions checked on wrapt's proxies by `hasattr`."""
+    kind: Any = type(typing_extensions.Protocol)
+    asked = kind.__instancecheck__
+
+    def is_instance(cls: Any, instance: Any) -> bool:
+        names = getattr(cls, "__protocol_attrs__", None)
+        if names and cls._is_protocol and issubclass(type(instance), wrapt.ObjectProxy):
+            return all(hasattr(instance, name) for name in names)
+        return bool(asked(cls, instance))
+
+    kind.__instancecheck__ = is_instance
+
+
 end_workers_at_exit()
 start_workers_surely()
+read_proxies_as_before()

@@ -38,6 +38,7 @@ def train(
     on_round: Callable[[Round], None] | None = None,
     release_managers: Sequence[Any] = (),
     public_flows: Mapping[str, str] | None = None,
+    keep: Callable[[Round], None] | None = None,
 ) -> Training:
     """Run rounds until all are done or the next one would exceed the budget.
 
@@ -48,8 +49,8 @@ def train(
     Args:
         process: a learning process (or an aggregation process of client values) whose aggregator
             is one of ours.
-        clients_for, num_rounds, budget, state, on_round, release_managers: as there. Without a
-            budget nothing is read.
+        clients_for, num_rounds, budget, state, on_round, release_managers, keep: as there. Without
+            a budget nothing is read.
         public_flows: what leaves clients without a price, by its name in `flows_of(process)`, and
             the reason why it may (clients' metrics of public data, say). It is no part of any
             epsilon.
@@ -66,6 +67,7 @@ def train(
         on_round=on_round,
         release_managers=release_managers,
         flows=() if budget is None else check_flows(process, public_flows),
+        keep=keep,
     )
 
 

@@ -280,6 +280,7 @@ def train(
     on_round: Callable[[Round], None] | None = None,
     release_managers: Sequence[Any] = (),
     flows: Sequence[Flow] = (),
+    keep: Callable[[Round], None] | None = None,
 ) -> Training:
     """Run rounds until all are done or the next one would exceed the budget.
 
@@ -306,6 +307,7 @@ def train(
         release_managers: with a coroutine `release(metrics, number)`, such as
             `tff.program.ReleaseManager`s; they get the metrics, keyed by round.
         flows: what leaves clients in each round.
+        keep: called after each round before anybody gets its result: writes a checkpoint.
 
     Raises:
         UnpricedFlowError: if something leaves clients that nothing prices.
@@ -314,7 +316,7 @@ def train(
         ValueError: if the budget does not know rounds of `state`, or `state` is that of another
             training: one whose rounds do something else; or amid an epoch of `ShuffledEpochs`.
     """
-    rounds = _Rounds(process, budget, on_round, release_managers)
+    rounds = _Rounds(process, budget, on_round, release_managers, keep)
     if budget is not None:
         refuse_unpriced(flows)
     state = rounds.start(state)
@@ -344,6 +346,7 @@ class _Rounds:
     budget: TrainingBudget | None
     on_round: Callable[[Round], None] | None
     release_managers: Sequence[Any]
+    keep: Callable[[Round], None] | None = None
     seeded: bool = False  # whether the last round was that of a simulation
 
     @property
@@ -398,6 +401,8 @@ class _Rounds:
         return self.budget.charge(event, number, num_reports=reports)
 
     def _tell(self, done: Round) -> None:
+        if self.keep is not None:
+            self.keep(done)
         for manager in self.release_managers:
             asyncio.run(manager.release(done.metrics, done.number))
         if self.on_round is not None:

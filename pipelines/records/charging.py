@@ -38,8 +38,9 @@ class NoCharge:
     mlflow_uri: str | None = None  # MLflow's store that all runs of the ledger share
     whole = False  # whether a schedule was committed, which is charged wherever it ends
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, begun: BegunRounds | None = None) -> None:
         self.facts: dict[str, Any] = {"charged": why}
+        self._begun = begun  # of a training that goes on
         self.num_reports: int | None = None  # that came, once that is known
 
     def abandon(self, why: str, *, randomized: bool = True) -> None:
@@ -62,13 +63,23 @@ class NoCharge:
         rounds: LostRoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Nothing to find again."""
+        """Nothing to settle, but the rounds of a training that may go on are counted."""
+        if rounds is not None:
+            self._begun = self._begun or BegunRounds(staging)
 
     def let_go(self, staging: str) -> None:
         """Nothing that somebody else could go on with."""
 
     def begin_round(self) -> None:
-        """Nothing to count."""
+        """Write down that one more round of a training begins; before it does."""
+        if self._begun is not None:
+            self._begun.begin()
+
+    def end_rounds(self) -> None:
+        """No more of them: the training is over here."""
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
 
     def count_people(self) -> None:
         """Nobody to count."""
@@ -95,17 +106,21 @@ class RunCharge(NoCharge):
         ledger: that holds it.
         charge: as it was reserved.
         people: where hashes of the people asked are left, if they are.
+        begun: rounds of a training that goes on.
     """
 
     def __init__(
-        self, ledger: BudgetLedger, charge: Charge, people: PeopleFolder | None = None
+        self,
+        ledger: BudgetLedger,
+        charge: Charge,
+        people: PeopleFolder | None = None,
+        begun: BegunRounds | None = None,
     ) -> None:
         from beam_ldp.ledger.losses import committed
 
-        super().__init__(YES)
+        super().__init__(YES, begun)
         self._ledger, self._charge = ledger, charge
         self._run_id, self._dataset = charge.run_id, charge.dataset
-        self._begun: BegunRounds | None = None
         self._note: Note | None = None
         self.people = people
         self.publication = charge.attempt
@@ -150,8 +165,7 @@ class RunCharge(NoCharge):
             rounds: of a training, whose rounds are then counted by `begin_round`.
             overwrite: whether what is published may replace an output.
         """
-        if rounds is not None:
-            self._begun = BegunRounds(staging)
+        super().leave_note(staging, ends_with_launcher=ends_with_launcher, rounds=rounds)
         self._note = Note(
             self._run_id,
             self._ledger.ledger_id,
@@ -169,11 +183,6 @@ class RunCharge(NoCharge):
         """Leave what is finished to `beam-ldp finalize`, though this process may live on."""
         if self._note is not None:
             replace(self._note, launcher=self._note.launcher.gone).write(staging)
-
-    def begin_round(self) -> None:
-        """Write down that one more round of a training begins; before it does."""
-        if self._begun is not None:
-            self._begun.begin()
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""

@@ -10,10 +10,13 @@ A training writes down every round before it begins, so that a lost one is charg
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -182,29 +185,53 @@ class Note:
             return None
 
 
+class UnderWayError(ValueError):
+    """Another program runs this training, or settles it."""
+
+
 class BegunRounds:
     """How many rounds of a training began, in its staging folder: on disk before each begins.
 
     Kept on local disks only: elsewhere nothing is, and a lost training is charged as a whole.
+    Whoever holds this runs the training, alone: the file is locked until it is closed, or until
+    the process ends in whatever way.
+
+    Raises:
+        UnderWayError: if somebody else holds it.
     """
 
     def __init__(self, staging: str) -> None:
-        self._path = Path(staging.removeprefix("file://")) / BEGUN
         self._kept = outputs.is_local(staging)
         if self._kept:
-            self._path.touch()
-            _to_disk(self._path.parent)
+            path = Path(staging.removeprefix("file://")) / BEGUN
+            self._file = path.open("ab", buffering=0)
+            if not _locked(self._file.fileno()):
+                self._file.close()
+                raise UnderWayError("another program runs or settles this training")
+            to_disk(path.parent)
 
     def begin(self) -> None:
         """One more."""
         if self._kept:
-            with self._path.open("ab") as file:
-                file.write(b".")
-                file.flush()
-                os.fsync(file.fileno())
+            self._file.write(b".")
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Somebody else may go on."""
+        if self._kept:
+            self._file.close()
 
 
-def _to_disk(folder: Path) -> None:
+def _locked(handle: int) -> bool:
+    """Lock an open file, unless somebody else has or it was removed in the meantime."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return os.fstat(handle).st_nlink > 0
+
+
+def to_disk(folder: Path) -> None:
     """The names in a folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -250,11 +277,31 @@ class LostRun:
 
     @property
     def begun(self) -> int | None:
-        """Rounds of a training that began; None where that is not known."""
+        """Rounds of a training that began; None where that is not known.
+
+        A backup that was put back tells of fewer. Most programs that do that set the time of the
+        last write, which then is not that of the last change of the file.
+        """
         try:
-            return os.stat(Path(self.staging.removeprefix("file://")) / BEGUN).st_size
+            found = os.stat(self._begun_path)
         except OSError:
             return None
+        return found.st_size if found.st_mtime_ns == found.st_ctime_ns else None
+
+    @property
+    def _begun_path(self) -> Path:
+        return Path(self.staging.removeprefix("file://")) / BEGUN
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """In the block nobody goes on with a training; gives whether that is so."""
+        try:
+            file = self._begun_path.open("rb")
+        except OSError:  # no training on a local disk, of which nobody could go on with one
+            yield True
+            return
+        with file:
+            yield _locked(file.fileno())
 
     def remove(self) -> None:
         """Remove all that it left, so that nothing of it can ever be released."""
@@ -279,7 +326,7 @@ class LostRun:
 def find_lost_runs(output: str) -> list[LostRun]:
     """The runs with this output that left a note. Some may still be under way."""
     found = []
-    for staging in _stagings(output):
+    for staging in lost_stagings(output):
         note = Note.read(staging)
         if note is not None:
             releases, _ = results.read_releases(staging)
@@ -297,7 +344,8 @@ def _beside(staging: str, kind: str) -> str:
     return f"{head}.{kind}-{token}"
 
 
-def _stagings(output: str) -> list[str]:
+def lost_stagings(output: str) -> list[str]:
+    """The staging folders of runs with this output."""
     path = output.rstrip("/")
     if outputs.is_local(path):
         target = Path(path.removeprefix("file://")).absolute()

@@ -85,7 +85,7 @@ def reserve(
     if url is None:
         return NoCharge(NO_LEDGER)
     run_id = run_id or settings.charge.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
-    with _ledger_errors():
+    with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
         from beam_ldp.ledger.rows import check_name
 
@@ -138,7 +138,7 @@ def would_grant(
     url = ledger_url(settings)
     if url is None:
         return "no ledger is named: nothing is charged"
-    with _ledger_errors():
+    with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
         from beam_ldp.ledger.rows import check_name
 
@@ -188,14 +188,14 @@ def store_of_ledger(settings: ChargeSettings) -> str | None:
     url = None if settings.noise.simulated else ledger_url(settings)
     if url is None:
         return None
-    with _ledger_errors():
+    with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
 
         return BudgetLedger(url).mlflow_uri
 
 
 @contextmanager
-def _ledger_errors() -> Iterator[None]:
+def ledger_errors() -> Iterator[None]:
     """What a ledger refuses, as a program says it.
 
     Raises:

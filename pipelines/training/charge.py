@@ -20,6 +20,7 @@ from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
+    from beam_ldp.pipelines.training.checkpoints import Resumed
     from tff_adapters import Flow
 
 
@@ -52,6 +53,10 @@ class TrainingRun:
         alone: mean accuracy of own models that learned alone; NaN where not known.
         report: more to be printed with the run.
         flows: what left clients in each round.
+        lost: rounds that began and whose results are not in the model: a program was killed, or a
+            round failed.
+        stopped: why it ended before all rounds had run: "interrupted" or "failed"; else "".
+        settled: whether the ledger knows what began, and that no more will.
     """
 
     identity: ReleaseIdentity
@@ -62,6 +67,9 @@ class TrainingRun:
     alone: float = math.nan
     report: str = ""
     flows: tuple[Flow, ...] = ()
+    lost: int = 0
+    stopped: str = ""
+    settled: bool = False
 
 
 def local_epsilon_of(plan: TrainingPlan, run: TrainingRun) -> float | None:
@@ -78,14 +86,41 @@ def sent_event(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any] | None:
 
 
 @contextmanager
-def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, TrainingRun]]:
+def charged(
+    plan: TrainingPlan, console: Console, resumed: Resumed | None = None
+) -> Iterator[tuple[NoCharge, TrainingRun]]:
     """Reserve all rounds; settle at those that began, however it ends.
 
-    What is finished is settled by `release`, before it is published.
+    What is finished is settled by `release`, before it is published. A training that goes on has
+    its reservation, and rounds that have begun.
 
     Raises:
         NothingReleasedError: if the budget does not allow it.
+        CheckpointError: if what goes on is not what was reserved.
     """
+    charge, run = _reserved(plan) if resumed is None else _reserved_before(plan, resumed)
+    try:
+        yield charge, run
+    except NotPublishedError:  # it is settled, or is kept until somebody settles it
+        raise
+    except BaseException:
+        if "run_id" in charge.facts and not run.settled:
+            _settle_part(plan, charge, run, console)
+        raise
+    finally:
+        charge.end_rounds()
+
+
+def _reserved_before(plan: TrainingPlan, resumed: Resumed) -> tuple[NoCharge, TrainingRun]:
+    """What a training that goes on has been charged, and what ran of it."""
+    identity = plan.identity(resumed.identity.release_id)
+    resumed.check(identity, plan.rounds)
+    curve = [(ModelScore(**score), epsilon) for score, epsilon in resumed.checkpoint.curve]
+    run = TrainingRun(identity, resumed.rounds_begun, curve, lost=resumed.lost)
+    return resumed.charge(plan.settings), run
+
+
+def _reserved(plan: TrainingPlan) -> tuple[NoCharge, TrainingRun]:
     settings = plan.settings
     name = settings.charge.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
     run = TrainingRun(plan.identity(name))
@@ -104,14 +139,7 @@ def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Tr
         local_event=sent,
         schedule=True,
     )
-    try:
-        yield charge, run
-    except NotPublishedError:  # it is settled, or is kept until somebody settles it
-        raise
-    except BaseException:
-        if "run_id" in charge.facts:
-            _settle_part(plan, charge, run, console)
-        raise
+    return charge, run
 
 
 def refuse_where_local(settings: TrainSettings) -> None:

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
+import tree
 
 from beam_ldp.federated.samplers import Sampler, sampler_for
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.training.charge import ModelScore
+from beam_ldp.pipelines.training.checkpoints import Resumed, leaves_like
 from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
@@ -133,6 +135,7 @@ class Learner(ABC):
     process: Any
     budget: EpsilonBudget
     most_messages: int | None = None
+    kept_by_clients = False  # whether clients keep models of their own, which no file may hold
 
     def __init__(self, plan: TrainingPlan, clients: Clients) -> None:
         settings = plan.settings
@@ -161,6 +164,25 @@ class Learner(ABC):
     def report(self) -> str:
         """More to be printed with the run."""
         return ""
+
+    @property
+    def messages(self) -> np.ndarray | None:
+        """That each client has sent; None where that is not counted."""
+        return None
+
+    def go_on(self, resumed: Resumed) -> Any:
+        """The state to go on from; all rounds that began are charged once more to the budget here.
+
+        Raises:
+            CheckpointError: if the state is not that of this process.
+        """
+        self._recall(resumed)
+        start = self.process.initialize()
+        return tree.unflatten_as(start, leaves_like(tree.flatten(start), resumed.checkpoint.state))
+
+    def _recall(self, resumed: Resumed) -> None:
+        for _ in range(resumed.rounds_begun):
+            EpsilonBudget.charge(self.budget, self.plan.event)
 
     def batches(self, client: int) -> Any:
         """The examples of a client who trains on all of them."""
@@ -322,6 +344,16 @@ class LocalCentralLearner(Learner):
     def most_messages(self) -> int:  # type: ignore[override]
         return int(self._ledgers.participations.max())
 
+    @property
+    def messages(self) -> np.ndarray:
+        return self._ledgers.participations
+
+    def _recall(self, resumed: Resumed) -> None:
+        """Nobody knows who was in a round that was lost: everybody may have been."""
+        super()._recall(resumed)
+        assert resumed.checkpoint.messages is not None
+        self._ledgers.recall(resumed.checkpoint.messages, resumed.rounds_begun, resumed.lost)
+
     def report(self) -> str:
         return self._ledgers.report(self.plan.settings.privacy.delta, self._targets)
 
@@ -334,6 +366,8 @@ class AdapedLearner(Learner):
         clients: the data.
         alone: nobody learns from anybody: the baseline.
     """
+
+    kept_by_clients = True
 
     def __init__(self, plan: AdapedPlan, clients: Clients, *, alone: bool = False) -> None:
         super().__init__(plan, clients)

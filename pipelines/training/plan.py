@@ -300,8 +300,8 @@ class TrainingPlan(ABC):
 
 # Settings that say where things are, or for how long: another of them is the same training.
 _NOT_ASKED = frozenset(
-    ("data", "test_data", "bad_rows", "epochs", "audit", "baselines", "public_clients")
-)  # fmt: skip
+    ("data", "test_data", "bad_rows", "epochs", "audit", "baselines", "public_clients", "resume")
+)
 
 
 def _digest(told: Any) -> bytes:

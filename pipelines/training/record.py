@@ -63,7 +63,8 @@ class TrainRecord(PrivacyRecord):
         num_clients, clients_per_round, sampling: who took part in a round.
         points_per_client, points_sampled: and with which of their data points.
         rounds, planned_rounds: that ran, and that were planned.
-        stopped: why it ended: "finished" or "target".
+        stopped: why it ended: "finished", "target", "interrupted" or "failed".
+        lost_rounds: those that began, are charged, and whose results are not in the model.
         epsilon_any_mechanism: the price that holds for every mechanism of this local epsilon.
         epsilon_thesis: the price by the theorem of the thesis; None where it does not apply.
         epsilon_seen: the price against a reader who sees who takes part.
@@ -101,6 +102,7 @@ class TrainRecord(PrivacyRecord):
     rounds: int = 0
     planned_rounds: int = 0
     stopped: str = "finished"
+    lost_rounds: int = 0
     epsilon_any_mechanism: float | None = None
     epsilon_thesis: float | None = None
     epsilon_seen: float | None = None
@@ -164,8 +166,19 @@ def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
     found = []
     if plan.data.num_test == 0:
         found.append("no public test data: nothing is known about the model's accuracy")
-    if run.begun < plan.planned_rounds:
+    if run.stopped:
+        why = {"interrupted": "the training was interrupted", "failed": "a round failed"}
+        found.append(
+            f"{why[run.stopped]}: the model is that after {run.begun - run.lost:,} of "
+            f"{plan.planned_rounds:,} rounds"
+        )
+    elif run.begun < plan.planned_rounds:
         found.append("the target ended the training before all epochs had run")
+    if run.lost:
+        found.append(
+            f"{run.lost:,} of the rounds that are charged began and were lost: the model knows "
+            "nothing of them"
+        )
     if plan.pricing_note.startswith("warning: "):
         found.append(plan.pricing_note.removeprefix("warning: "))
     return tuple(found)
@@ -179,7 +192,8 @@ def _trained(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "dimension": plan.dimension,
         "rounds": run.begun,
         "planned_rounds": plan.planned_rounds,
-        "stopped": "finished" if run.begun == plan.planned_rounds else "target",
+        "stopped": run.stopped or ("finished" if run.begun == plan.planned_rounds else "target"),
+        "lost_rounds": run.lost,
         "test_accuracy": _known(last.accuracy),
         "test_loss": _known(last.loss),
         "personal_accuracy": _known(last.personal),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from typing import Any, cast
 import dp_accounting
 import numpy as np
 import tensorflow as tf
+import tree
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -26,9 +27,16 @@ from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
+from beam_ldp.pipelines.training.checkpoints import (
+    CheckpointError,
+    Keeper,
+    Resumed,
+    plain_leaves,
+)
 from beam_ldp.pipelines.training.learn import (
     AdapedLearner,
     Learner,
@@ -47,10 +55,11 @@ from tff_adapters import (
     Round,
     SamplingMismatchError,
     UnpricedFlowError,
+    flows_of,
     privacy_events,
 )
 from tff_adapters import train as run_rounds
-from tff_adapters.compat import tff
+from tff_adapters.compat import end_workers, tff
 from tff_adapters.data import Clients
 from tff_adapters.models import build_keras_model
 
@@ -276,8 +285,19 @@ def train(
     charge: NoCharge,
     ran: TrainingRun,
     console: Console,
+    *,
+    job: dict[str, Any],
+    resumed: Resumed | None = None,
 ) -> TrainingResult:
     """All of it, after the budget has been set aside.
+
+    Where it is interrupted or a round fails, the model after the last round that ended is released,
+    charged for the rounds that had begun.
+
+    Args:
+        plan, clients, folder, charge, ran, console: what is trained, and what is charged for it.
+        job: how it was started, for checkpoints.
+        resumed: where it goes on.
 
     Raises:
         JobError: if a round fails, or is not as declared.
@@ -291,23 +311,103 @@ def train(
             rounds=plan.round_price,
             overwrite=plan.settings.output.overwrite,
         )
+
+        def released(
+            model: bytes, beside: dict[str, list[ModelScore]]
+        ) -> tuple[TrainRecord, dict[str, Any]]:
+            left_out = clients.left_out.total()
+            found = release(
+                plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
+            )
+            ran.settled = True
+            return found
+
+        kept = None
         try:
             learner = learner_for(plan, clients)
-            state = rounds(learner, charge, ran, log, console)
+            kept = _begun(learner, staging, charge, ran, log, job, resumed)
+            state = rounds(learner, charge, ran, log, console, kept)
             beside = baselines(plan, clients, ran, console)
             model = model_bytes(learner.model(state))
-        except (JobError, KeyboardInterrupt):
-            raise
-        except (SamplingMismatchError, UnpricedFlowError) as error:
-            raise JobError(str(error)) from None
-        except Exception as error:  # what it says may quote a client's data
-            raise JobError(f"the training failed ({type(error).__name__})") from error
-        left_out = clients.left_out.total()
-        record, curves = release(
-            plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
-        )
+        except BaseException as error:
+            if kept is not None and kept.rounds:
+                _release_last(learner, kept, ran, error, released, console)
+            raise _as_told(error) from (error if isinstance(error, Exception) else None)
+        record, curves = released(model, beside)
         logged = log.finish(folder, record, charge)
     return TrainingResult(plan, record, curves, folder.path, logged, ran.report)
+
+
+def _as_told(error: BaseException) -> BaseException:
+    """What a training that failed says: not what may quote a client's data."""
+    if isinstance(error, JobError) or not isinstance(error, Exception):
+        return error
+    if isinstance(error, (SamplingMismatchError, UnpricedFlowError, CheckpointError)):
+        return JobError(str(error))
+    return JobError(f"the training failed ({type(error).__name__})")
+
+
+def _begun(
+    learner: Learner,
+    staging: str,
+    charge: NoCharge,
+    ran: TrainingRun,
+    log: TrainingLog,
+    job: dict[str, Any],
+    resumed: Resumed | None,
+) -> Kept:
+    """Where a training begins or goes on, and what writes down how far it came."""
+    plan, state = learner.plan, None
+    if resumed is not None:
+        state = learner.go_on(resumed)
+        check_events(plan, state, ran.begun - ran.lost)
+        ran.most_messages = learner.most_messages
+        for number in range(ran.begun):  # the run in MLflow is a new one, and knows of none
+            log.charge(number, plan.reports_per_round)
+    charged = charge.facts["charged"]
+    keeper = Keeper(staging, ran.identity, job, charged, plan.rounds)
+    return Kept(learner, ran, None if learner.kept_by_clients else keeper, state)
+
+
+def _release_last(
+    learner: Learner,
+    kept: Kept,
+    ran: TrainingRun,
+    error: BaseException,
+    released: Callable[[bytes, dict[str, list[ModelScore]]], Any],
+    console: Console,
+) -> None:
+    """Release the model after the last round that ended; nothing, where that cannot be.
+
+    Raises:
+        NotPublishedError: as `release` does.
+    """
+    try:
+        check_events(learner.plan, kept.state, kept.rounds)
+        ran.lost = ran.begun - kept.rounds
+        ran.stopped = "failed" if isinstance(error, Exception) else "interrupted"
+        end_workers()  # Ctrl-C reached them too: the next computation starts another
+        measured = learner.measure(kept.state, kept.rounds)
+        epsilon = float(learner.plan.epsilon_of(ran.begun))
+        ran.curve = [
+            *(one for one in ran.curve if one[0].rounds < kept.rounds),
+            (measured, epsilon),
+        ]
+        ran.flows = tuple(flows_of(learner.process))
+        released(model_bytes(learner.model(kept.state)), {})
+    except NotPublishedError:
+        raise
+    except Exception as failed:
+        console.print(
+            f"[yellow]warning:[/yellow] the model after round {kept.rounds:,} could not be "
+            f"released ({type(failed).__name__})",
+            soft_wrap=True,
+        )
+        return
+    console.print(
+        f"the model after round {kept.rounds:,} is released; {ran.begun:,} rounds are charged",
+        soft_wrap=True,
+    )
 
 
 class ChargedRounds:
@@ -361,18 +461,53 @@ class ChargedRounds:
         return self._learner.budget.spent
 
 
+class Kept:
+    """The state after the last round whose result is out; on disk before that.
+
+    Args:
+        learner, ran: whose rounds.
+        keeper: writes checkpoints; None where there are none.
+        state: to begin with.
+    """
+
+    def __init__(
+        self, learner: Learner, ran: TrainingRun, keeper: Keeper | None, state: Any
+    ) -> None:
+        self._learner, self._ran, self._keeper = learner, ran, keeper
+        self.state, self.rounds = state, 0 if state is None else ran.begun - ran.lost
+
+    def keep(self, done: Round) -> None:
+        """After a round, before anybody gets its result."""
+        if self._keeper is not None:
+            self._keeper.keep(
+                done.number + 1,
+                plain_leaves(tree.flatten(done.state)),
+                self._ran.curve,
+                self._learner.messages,
+            )
+        self.state, self.rounds = done.state, done.number + 1
+
+
 def rounds(
-    learner: Learner, charge: NoCharge, ran: TrainingRun, log: TrainingLog, console: Console
+    learner: Learner,
+    charge: NoCharge,
+    ran: TrainingRun,
+    log: TrainingLog,
+    console: Console,
+    kept: Kept,
 ) -> Any:
     """Train; the last state. What ran is in `ran`, whatever happens."""
     plan = learner.plan
+    planned = plan.rounds - ran.lost  # those that were lost stay charged
     with progress(console) as bar:
-        shown = bar.add_task("", total=plan.rounds, said="the first rounds take a moment")
+        shown = bar.add_task(
+            "", total=planned, completed=kept.rounds, said="the first rounds take a moment"
+        )
 
         def tell(done: Round) -> None:
             count, ran.metrics = done.number + 1, dict(done.metrics)
             bar.advance(shown)
-            if count % plan.rounds_per_epoch and count != plan.rounds:
+            if count % plan.rounds_per_epoch and count != planned:
                 return
             measured, epsilon = learner.measure(done.state, count), done.epsilon
             assert epsilon is not None
@@ -386,14 +521,16 @@ def rounds(
         training = run_rounds(
             learner.process,
             learner.clients_for,
-            plan.rounds,
+            planned,
             ChargedRounds(learner, charge, ran, log),
+            state=kept.state,
             on_round=tell,
             release_managers=log.release_managers,
+            keep=kept.keep,
         )
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan disagree: nothing is released")
-    check_events(plan, training.state, ran.begun)
+    check_events(plan, training.state, ran.begun - ran.lost)
     ran.flows = training.flows
     ran.report = learner.report()
     return training.state

@@ -230,6 +230,18 @@ class ServerNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GoingOn:
+    """Where a training goes on."""
+
+    resume: str | None = setting(
+        None,
+        "go on with the training that was killed on its way to this output, as it was started; "
+        "takes no other flags but {release.ledger}, {output.mlflow_uri} and {output.format}",
+        flag="resume", metavar="OUTPUT",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """What else is trained on the same data."""
 
@@ -243,7 +255,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingQuestion(ClientData, Learning, Clipping, Personal, ServerNoise, Comparison):
+class TrainingQuestion(ClientData, Learning, Clipping, Personal, ServerNoise, Comparison, GoingOn):
     """What is trained, on whose data, and how.
 
     What only some algorithms have is told apart by whether it was given.
@@ -289,6 +301,7 @@ PARTS = (
     Part("training", Personal, "personal models (adaped)"),
     Part("training", ServerNoise, "noise on clients and on the server (local-central)"),
     Part("training", Comparison, "comparison"),
+    Part("training", GoingOn, "going on"),
     Part(
         "release",
         Charge,
@@ -327,6 +340,8 @@ EXAMPLES = """examples:
     beam-ldp train --algorithm local-central --data digits --points-per-client 4 \\
         --local-epsilon 60 --trust-shuffler --projection 1 --noise-multiplier 1 \\
         --clients-per-round 50 --epochs 5 --max-participations 5 --delta 1e-5 --output out
+  go on with one that was killed (or settle it: beam-ldp finalize out)
+    beam-ldp train --resume out
   your own clients: one file with a column of client ids
     beam-ldp train --data rows.parquet --client-id uid --features 'f*' --label y --classes 2 \\
         --test-data public.parquet --algorithm fedavg --points-per-client 20 ...
@@ -336,7 +351,8 @@ EXIT_CODES = """
 exit codes: 0 done, also when the target ended it early; 1 the run failed; 2 a flag or an input is
             wrong, or TensorFlow Federated is not installed; 3 nothing was published (the target or
             the budget does not allow it, or the ledger could not be reached at the end:
-            `beam-ldp finalize` then continues); 130 interrupted: the rounds that ran stay charged
+            `beam-ldp finalize` then continues); 130 interrupted: the rounds that ran stay charged.
+            After 1 and 130 the output is the model after the last round that ended, if there is one
 """
 
 USAGE = Usage(

@@ -129,3 +129,17 @@ def test_refused_rounds(clients):
     with pytest.raises((ValueError, IndexError), match="clients must|out of bounds"):
         ledgers.charge(clients)
     assert ledgers.rounds == 1 and ledgers.participations.sum() == 1
+
+
+def test_a_ledger_that_goes_on_supposes_everybody_in_rounds_that_were_lost():
+    """Nobody knows who joined: each may have, as far as the limit of messages lets her."""
+    before = TwoLedgers(MECHANISM, central_round_event(0.5, 1.0), 3, max_participations=2)
+    before.charge([0, 1])
+    before.charge([0])
+    after = TwoLedgers(MECHANISM, central_round_event(0.5, 1.0), 3, max_participations=2)
+    after.recall(before.participations, 3, 1)
+    assert after.participations.tolist() == [2, 2, 1] and after.rounds == 3
+    before.charge([2])
+    assert after.central_epsilon(1e-5) == before.central_epsilon(1e-5)
+    with pytest.raises(ValueError, match="of 3 clients, once"):
+        after.recall(before.participations, 3, 1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,8 +256,27 @@ def test_what_ran_is_charged_where_a_training_ends_early(tmp_path, monkeypatch, 
     ledger, flags = charged_flags(tmp_path)
     code = train.main(flags)
     assert code == (programs.INTERRUPTED if error is KeyboardInterrupt else programs.FAILED)
-    assert "secret" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "secret" not in said and "the model after round 1 is released" in " ".join(said.split())
     assert BudgetLedger(ledger.url).status("d").local_committed == 8.0  # two rounds of 4
+    assert [path.name for path in tmp_path.glob("*out*")] == ["out"]
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    why = "interrupted" if error is KeyboardInterrupt else "failed"
+    assert (record["stopped"], record["rounds"], record["lost_rounds"]) == (why, 2, 1)
+    charge = BudgetLedger(ledger.url).charge("one")
+    assert (charge.status, charge.settled) == ("settled", record["event"])
+    assert "the model is that after 1" in (tmp_path / "out" / "privacy.md").read_text()
+
+
+def test_a_training_whose_first_round_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def fails(number):
+        raise RuntimeError("a client's secret")
+
+    monkeypatch.setattr(Faked, "fails", staticmethod(fails))
+    monkeypatch.setattr(train_run, "learner_for", Faked)
+    ledger, flags = charged_flags(tmp_path)
+    assert train.main(flags) == programs.FAILED
+    assert BudgetLedger(ledger.url).status("d").local_committed == 4.0
     assert not list(tmp_path.glob("*out*"))
 
 
@@ -322,27 +343,42 @@ main(sys.argv[1:])
 """
 
 
-def test_a_training_that_was_killed_is_charged_for_the_rounds_that_began(tmp_path):
+def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
+    """Its worker dies with it; the round under way stays charged, and a backup is not gone on with.
+
+    Killed in the third of four rounds: two are in the checkpoint, one is lost, one more is run.
+    """
     ledger, flags = charged_flags(tmp_path)
+    flags[flags.index("--clients-per-round") + 1] = "360"
     with (tmp_path / "said").open("w") as said:
         run = subprocess.Popen(
             [sys.executable, "-c", KILLED, *flags], stdout=said, stderr=said, start_new_session=True
         )
         try:
             code = run.wait(timeout=280)
-        finally:  # the runtime's worker, whose end nobody sees to any more
-            with suppress(ProcessLookupError):  # it ended, and its worker with it
+            time.sleep(1.0)  # the kernel has told its worker, which shuts down
+            with pytest.raises(ProcessLookupError):
+                os.killpg(run.pid, 0)
+        finally:
+            with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
     assert code == -signal.SIGKILL, (tmp_path / "said").read_text()[-2000:]
-    assert BudgetLedger(ledger.url).state.charge("one").status == "reserved"
-    done = CliRunner().invoke(group, ["finalize", str(tmp_path / "out"), "--ledger", ledger.url])
-    assert done.exit_code == 0, done.output
-    assert "at the 3 rounds that began" in " ".join(done.output.split())
-    charge = BudgetLedger(ledger.url).state.charge("one")
-    assert (charge.status, charge.local_epsilon) == ("settled", 12.0)
-    plan = plan_of(f"{QUICK} --dry-run")
-    assert charge.settled == plan.round_price.event_of(3)
-    assert not (tmp_path / "out").exists()
+    assert BudgetLedger(ledger.url).charge("one").status == "reserved"
+    (staging,) = tmp_path.glob(".out.staging-*")
+    shutil.copytree(staging, tmp_path / "backup")
+    going_on = ["--resume", str(tmp_path / "out"), "--ledger", ledger.url]
+    assert train.main(going_on) == programs.DONE
+    assert "going on after round 2; 3 rounds are charged so far" in capfd.readouterr().err
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["rounds"], record["lost_rounds"], record["stopped"]) == (4, 1, "finished")
+    assert (tmp_path / "out" / "curve.csv").read_text().splitlines()[-1].startswith("1,3,")
+    charge = BudgetLedger(ledger.url).charge("one")
+    assert (charge.status, charge.local_epsilon, charge.settled) == (
+        "settled", 16.0, record["event"],
+    )  # fmt: skip
+    (tmp_path / "backup").rename(staging)
+    assert train.main(going_on) == programs.MISUSED
+    assert "restored from a backup" in " ".join(capfd.readouterr().err.split())
 
 
 # Other algorithms --------------------------------------------------------------------------------

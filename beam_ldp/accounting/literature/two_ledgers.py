@@ -144,6 +144,24 @@ class TwoLedgers:
         self._central.compose(self.round_event)
         self.rounds += 1
 
+    def recall(self, participations: np.ndarray, rounds: int, lost: int) -> None:
+        """Go on where another program ended, of whose last rounds nobody knows who joined.
+
+        Args:
+            participations: messages that each client sent before those.
+            rounds: that began, all of them.
+            lost: the last of them: everybody counts as having joined each, as far as she may have.
+
+        Raises:
+            ValueError: if those are not so many clients, or something was charged here already.
+        """
+        if participations.shape != self.participations.shape or self.rounds:
+            raise ValueError(f"participations must be of {self.num_clients} clients, once")
+        most = np.inf if self.max_participations is None else self.max_participations
+        self.participations[:] = np.minimum(participations + lost, most)
+        self._central.compose(self.round_event, rounds)
+        self.rounds = rounds
+
     @property
     def local_epsilon(self) -> float:
         """Of the client who sent most messages, against whoever sees them: budgets add."""

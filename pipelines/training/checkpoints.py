@@ -1,0 +1,385 @@
+"""What a training goes on from after its program was killed: `beam-ldp train --resume OUTPUT`.
+
+A checkpoint is written in the staging folder after each round, before anybody sees its result: the
+state of the process, what was measured, how the program was started. Only its owner reads it. It
+holds no data, no person's id and no randomness: later rounds draw afresh. Of `local-central` it
+holds how many messages each client has sent, by its position.
+
+How many rounds are charged is not for the checkpoint to say. Each is counted on disk before it
+begins, in a file of its own, and that many stay charged, whatever the checkpoint knows of: a round
+whose result it lacks is lost, and one fewer is run. Where that count cannot be what was written
+last, nothing goes on.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.job_files import job_content, jobs_of
+from beam_ldp.pipelines.records import reserving
+from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
+from beam_ldp.pipelines.records.lost_runs import (
+    BEGUN,
+    BegunRounds,
+    Launcher,
+    Note,
+    UnderWayError,
+    lost_stagings,
+    to_disk,
+)
+from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.randomizers.identity import ReleaseIdentity
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.training.settings import TrainSettings
+
+CHECKPOINT = "checkpoint.npz"
+_VERSION = 1
+_STATE, _TOLD = "state", "told"
+# What a program is told anew where it goes on: a password may stand in it, or it changes nothing.
+_ANEW = {"release": ("ledger", "no_ledger"), "output": ("format", "mlflow_uri", "folder")}
+
+
+class CheckpointError(UsageError):
+    """There is nothing to go on from, or it must not be."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training after a round.
+
+    Attributes:
+        identity: of the training, as `ReleaseIdentity.to_json` tells it.
+        job: how it was started, as a job file holds it; without what is told anew.
+        charged: whether a ledger holds it: "yes", or why not.
+        launcher: who ran it.
+        planned: rounds that were reserved.
+        begun: rounds that had begun.
+        counter: inode of the file that counts them, and when it was changed last.
+        rounds: whose results are in the state.
+        curve: measurements so far, as JSON.
+        state: arrays, in the order of the process's own state.
+        messages: that each client has sent; None where nobody counts them.
+    """
+
+    identity: dict[str, Any]
+    job: dict[str, Any]
+    charged: str
+    launcher: Launcher
+    planned: int
+    begun: int
+    counter: tuple[int, int]
+    rounds: int
+    curve: list[list[Any]]
+    state: list[np.ndarray] = field(default_factory=list)
+    messages: np.ndarray | None = None
+
+    def write(self, staging: str) -> None:
+        """In one step, so that there always is one that is whole."""
+        told = {n: v for n, v in self.__dict__.items() if n not in ("state", "messages")}
+        told |= {"launcher": asdict(self.launcher), "version": _VERSION}
+        arrays = {f"{_STATE}{i:05d}": array for i, array in enumerate(self.state)}
+        if self.messages is not None:
+            arrays["messages"] = self.messages
+        stream = io.BytesIO()
+        np.savez(stream, **arrays, **{_TOLD: np.array(json.dumps(told))})  # type: ignore[arg-type]
+        path = _path(staging, CHECKPOINT)
+        aside = path.with_name(f".{path.name}")
+        handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(stream.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+        to_disk(path.parent)
+
+    @classmethod
+    def read(cls, staging: str) -> Checkpoint | None:
+        """What was written; None where there is none.
+
+        Raises:
+            CheckpointError: if it cannot be read.
+        """
+        path = _path(staging, CHECKPOINT)
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                told = json.loads(found[_TOLD].item())
+                state = [found[name] for name in sorted(found) if name.startswith(_STATE)]
+                messages = found.get("messages")
+            if told.pop("version") != _VERSION:
+                raise ValueError
+            told["launcher"] = Launcher(**told["launcher"])
+            told["counter"] = tuple(told["counter"])
+            return cls(**told, state=state, messages=messages)
+        except Exception:
+            raise CheckpointError(
+                f"{path} is no checkpoint of this version, or was damaged. `beam-ldp finalize` "
+                "ends the charge of its training"
+            ) from None
+
+
+def _path(staging: str, name: str) -> Path:
+    return Path(staging.removeprefix("file://")) / name
+
+
+def counted(staging: str) -> tuple[int, tuple[int, int]]:
+    """Rounds that began; inode of the file that counts them, and when it was changed last."""
+    found = _path(staging, BEGUN).stat()
+    return found.st_size, (found.st_ino, found.st_ctime_ns)
+
+
+def rounds_lost(checkpoint: Checkpoint, staging: str) -> int:
+    """Rounds that began and whose results are not in the state: they stay charged.
+
+    Raises:
+        CheckpointError: if the count of rounds was put back, so that nobody knows how many began.
+    """
+    begun, counter = counted(staging)
+    file = _path(staging, BEGUN).stat()
+    restored = (
+        begun < max(checkpoint.begun, checkpoint.rounds)
+        or counter[0] != checkpoint.counter[0]
+        or file.st_mtime_ns != file.st_ctime_ns
+        or (begun == checkpoint.begun and counter != checkpoint.counter)
+    )
+    if restored:
+        raise CheckpointError(
+            f"{staging} was copied, or restored from a backup: how many rounds began is not known, "
+            "and none must be run that nobody charges. `beam-ldp finalize` ends its charge"
+        )
+    return begun - checkpoint.rounds
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A training that goes on, and that nobody else can go on with meanwhile.
+
+    Attributes:
+        checkpoint: where.
+        given: how it was started, with what was told anew.
+        token: of its output folder.
+        note: its charge; None where no ledger has it.
+        begun: the count of rounds, locked.
+        rounds_begun: so many of them.
+    """
+
+    checkpoint: Checkpoint
+    given: Arguments
+    token: str
+    note: Note | None
+    begun: BegunRounds
+    rounds_begun: int
+
+    @property
+    def identity(self) -> ReleaseIdentity:
+        """Of the training."""
+        return ReleaseIdentity.from_json(self.checkpoint.identity)
+
+    @property
+    def lost(self) -> int:
+        """Rounds that began and whose results are not in the state."""
+        return self.rounds_begun - self.checkpoint.rounds
+
+    def check(self, identity: ReleaseIdentity, planned: int) -> None:
+        """Refuses another training than the one that was reserved.
+
+        Raises:
+            CheckpointError: which says in what it differs.
+        """
+        if identity != self.identity:
+            differs = ", ".join(self.identity.differences(identity)) or "settings"
+            raise CheckpointError(f"this is another training: it differs in its {differs}")
+        if planned != self.checkpoint.planned:
+            raise CheckpointError(
+                f"{self.checkpoint.planned:,} rounds were reserved, and {planned:,} are planned now"
+            )
+
+    def charge(self, settings: TrainSettings) -> NoCharge:
+        """The reservation that the training began with.
+
+        Raises:
+            CheckpointError: if the ledger does not hold it any more, or is another one.
+        """
+        url, charged = reserving.ledger_url(settings), self.checkpoint.charged
+        if self.note is None:
+            if url is not None:
+                raise CheckpointError(
+                    f"this training is not charged ({charged}), and goes on only so: --no-ledger"
+                )
+            return NoCharge(charged, self.begun)
+        if url is None:
+            raise CheckpointError("--ledger must name the ledger that holds this training")
+        with reserving.ledger_errors():
+            from beam_ldp.ledger import BudgetLedger
+
+            ledger = BudgetLedger(url)
+            here = ledger.ledger_id == self.note.ledger_id and ledger.has_run(self.note.run_id)
+            charge = ledger.charge(self.note.run_id) if here else None
+        if charge is None:
+            raise CheckpointError("--ledger: this training was charged to another ledger")
+        if charge.status != "reserved" or charge.attempt != self.note.attempt:
+            raise CheckpointError(
+                f"run {charge.run_id!r} is {charge.status} already: what ran of it is charged, and "
+                "another round would not be. Start another training"
+            )
+        if charge.identity != self.identity:
+            raise CheckpointError("the ledger's charge of that name is of another training")
+        return RunCharge(ledger, charge, begun=self.begun)
+
+
+def resume(output: str, given: Arguments) -> Resumed:
+    """Take up the training that was lost on its way to an output; nobody else can meanwhile.
+
+    Args:
+        output: where its output would be.
+        given: flags; only those that must be told anew, and format.
+
+    Raises:
+        CheckpointError: if there is none, or it must not go on.
+    """
+    _check_given(given)
+    output = output.rstrip("/") or "/"
+    if not outputs.is_local(output):
+        raise CheckpointError("--resume: a checkpoint is kept only where --output is a local disk")
+    stagings = [path for path in lost_stagings(output) if _path(path, BEGUN).exists()]
+    if len(stagings) != 1:
+        found = "no training" if not stagings else f"{len(stagings)} trainings"
+        raise CheckpointError(
+            f"--resume {output}: {found} with this --output left anything to go on from"
+        )
+    (staging,) = stagings
+    try:
+        begun = BegunRounds(staging)
+    except (UnderWayError, OSError):
+        raise CheckpointError(f"--resume {output}: the training is under way") from None
+    try:
+        return _taken_up(output, staging, given, begun)
+    except BaseException:
+        begun.close()
+        raise
+
+
+def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -> Resumed:
+    checkpoint, note = Checkpoint.read(staging), Note.read(staging)
+    if checkpoint is None:
+        raise CheckpointError(
+            f"--resume {output}: no round of that training ended, or it is one whose clients keep "
+            "models of their own (adaped), which are nobody's to write down. `beam-ldp finalize` "
+            "ends its charge"
+        )
+    launcher = checkpoint.launcher if note is None else note.launcher
+    if launcher.ended != "ended":
+        raise CheckpointError(
+            f"--resume {output}: process {launcher.pid} of {launcher.host} runs it, or may"
+        )
+    if (checkpoint.charged == "yes") != (note is not None) or (
+        note is not None and note.identity != checkpoint.identity
+    ):
+        raise CheckpointError(f"--resume {output}: the checkpoint is that of another training")
+    if Path(outputs.OutputFolder(output, token=_token(staging), checked=False).finished).exists():
+        raise CheckpointError(
+            f"--resume {output}: it is finished already, and `beam-ldp finalize {output}` "
+            "publishes it"
+        )
+    lost = rounds_lost(checkpoint, staging)
+    ((_, started),) = jobs_of(checkpoint.job)
+    here = Arguments({"output": {"folder": output}}, [])
+    told = Arguments({n: v for n, v in given.settings.items() if n != "training"}, [])
+    return Resumed(
+        checkpoint,
+        here.over(told).over(started),
+        _token(staging),
+        note,
+        begun,
+        checkpoint.rounds + lost,
+    )
+
+
+def _token(staging: str) -> str:
+    return staging.rpartition("-")[2]
+
+
+def _check_given(given: Arguments) -> None:
+    for home, section in given.settings.items():
+        for name in section:
+            if (home, name) != ("training", "resume") and name not in _ANEW.get(home, ()):
+                raise CheckpointError(
+                    f"--resume takes no {USAGE.flag_of(f'{home}.{name}')}: a training goes on as "
+                    "it was started"
+                )
+
+
+def job_of(given: Arguments) -> dict[str, Any]:
+    """How a program was started, as a checkpoint keeps it."""
+    kept = {
+        home: {name: v for name, v in section.items() if name not in _ANEW.get(home, ())}
+        for home, section in given.settings.items()
+    }
+    return job_content(USAGE, Arguments({h: s for h, s in kept.items() if s}, []))
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Writes a checkpoint after each round of one training.
+
+    Attributes:
+        staging: where; on a store nothing is written.
+        identity, job, charged, planned: as in each checkpoint.
+    """
+
+    staging: str
+    identity: ReleaseIdentity
+    job: dict[str, Any]
+    charged: str
+    planned: int
+
+    def keep(
+        self,
+        rounds: int,
+        state: Sequence[np.ndarray],
+        curve: Sequence[tuple[Any, float]],
+        messages: np.ndarray | None,
+    ) -> None:
+        """After a round, before anybody sees its result."""
+        if not outputs.is_local(self.staging):
+            return
+        begun, counter = counted(self.staging)
+        points = [[asdict(score), epsilon] for score, epsilon in curve]
+        Checkpoint(
+            self.identity.to_json(), self.job, self.charged, Launcher.this(), self.planned, begun,
+            counter, rounds, points, list(state), messages,
+        ).write(self.staging)  # fmt: skip
+
+
+def plain_leaves(leaves: Sequence[Any]) -> list[np.ndarray]:
+    """Values of a state as arrays that a file holds without pickling."""
+    found = [np.asarray(leaf) for leaf in leaves]
+    return [np.asarray(leaf.item()) if leaf.dtype == object else leaf for leaf in found]
+
+
+def leaves_like(like: Sequence[Any], kept: Sequence[np.ndarray]) -> list[Any]:
+    """Values of a state from arrays.
+
+    Raises:
+        CheckpointError: if they are those of another process.
+    """
+    if len(like) != len(kept) or any(
+        np.asarray(one).ndim != array.ndim for one, array in zip(like, kept)
+    ):
+        raise CheckpointError("the checkpoint holds the state of another training")
+    return [
+        array.item() if isinstance(one, (str, bytes, int, float)) else array
+        for one, array in zip(like, kept)
+    ]

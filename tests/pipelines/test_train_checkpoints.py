@@ -1,0 +1,271 @@
+"""Trainings that go on after a kill: what pairs of programs do to one. No TensorFlow."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import train
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.records.lost_runs import BEGUN, Launcher, Note
+from beam_ldp.pipelines.training import charge as charge_module
+from beam_ldp.pipelines.training.charge import ModelScore, charged
+from beam_ldp.pipelines.training.checkpoints import (
+    CHECKPOINT,
+    Checkpoint,
+    CheckpointError,
+    Keeper,
+    job_of,
+    leaves_like,
+    plain_leaves,
+    resume,
+)
+from beam_ldp.pipelines.training.plan import bundled_facts
+from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.settings import check_train
+from beam_ldp.pipelines.usage.train import USAGE
+
+pytestmark = pytest.mark.exact
+QUIET = Console(quiet=True)
+DEAD = replace(Launcher.this(), started="1")
+FLAGS = "--data digits --local-epsilon 4 --clients-per-round 200 --epochs 2 --delta 1e-5"
+CONFIG = b'{"clip": 1}'
+
+
+def flags(text):
+    return read_flags(USAGE, text.split())
+
+
+def plan_of(given):
+    settings = check_train(given)
+    question = settings.question
+    return make_plan(settings, bundled_facts(question.data, question.points_per_client))
+
+
+class World:
+    """A ledger, and a training with an output that is killed when it is told to."""
+
+    def __init__(self, place, charged=True):
+        self.place, self.out = place, str(place / "out")
+        self.ledger = BudgetLedger.create(f"sqlite:///{place / 'privacy.db'}")
+        self.ledger.set_budget("d", epsilon=90.0, delta=1e-5, local_epsilon=1000.0)
+        self.to = f"--ledger {self.ledger.url}" if charged else "--no-ledger"
+        self.given = flags(f"{FLAGS} --dataset d --run-id one --output {self.out} {self.to}")
+        self.plan = plan_of(self.given)
+        self.staging = place / ".out.staging-0123abcd"
+
+    def killed(self, begun, rounds, launcher=DEAD, messages=None):
+        """It ran so many rounds, of which the last checkpoint knows."""
+        self.staging.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(charge_module, "_settle_part", lambda *_: None)
+            with pytest.raises(KeyboardInterrupt), charged(self.plan, QUIET) as (charge, ran):
+                charge.leave_note(str(self.staging), ends_with_launcher=True,
+                                  rounds=self.plan.round_price)  # fmt: skip
+                keeper = Keeper(str(self.staging), ran.identity, job_of(self.given),
+                                charge.facts["charged"], self.plan.rounds)  # fmt: skip
+                for number in range(begun):
+                    charge.begin_round()
+                    if number < rounds:
+                        score = ModelScore(number + 1, 0.5, 0.25, personal=0.5)
+                        state = plain_leaves([np.full(3, number + 1.0), CONFIG, np.int32(number)])
+                        keeper.keep(number + 1, state, [(score, 0.1)], messages)
+                raise KeyboardInterrupt
+        self.die(launcher)
+
+    def die(self, launcher=DEAD):
+        note = Note.read(str(self.staging))
+        if note is not None:
+            replace(note, launcher=launcher).write(str(self.staging))
+        found = Checkpoint.read(str(self.staging))
+        if found is not None:
+            replace(found, launcher=launcher).write(str(self.staging))
+
+    def resume(self, more=""):
+        return resume(self.out, flags(f"--resume {self.out} {self.to} {more}"))
+
+    def refused(self, why, more=""):
+        """It is, and whoever comes next is not kept from it."""
+        with pytest.raises(CheckpointError, match=why):
+            found = self.resume(more)
+            try:
+                with charged(plan_of(found.given), QUIET, found):
+                    raise AssertionError("it went on")
+            finally:
+                found.begun.close()
+
+    def finish(self, found, rounds):
+        """It goes on for so many rounds, and is then interrupted; what it was charged."""
+        with pytest.raises(KeyboardInterrupt), charged(plan_of(found.given), QUIET, found) as (
+            charge, ran,
+        ):  # fmt: skip
+            for _ in range(rounds):
+                ran.begun += 1
+                charge.begin_round()
+            raise KeyboardInterrupt
+        return self.ledger.charge("one")
+
+    def finalize(self):
+        done = CliRunner().invoke(group, ["finalize", self.out, "--ledger", self.ledger.url])
+        return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_a_training_goes_on_where_it_was_killed(world):
+    world.killed(begun=3, rounds=2)
+    assert (world.staging / CHECKPOINT).stat().st_mode & 0o777 == 0o600
+    found = world.resume()
+    assert (found.checkpoint.rounds, found.rounds_begun, found.lost) == (2, 3, 1)
+    state = leaves_like([np.zeros(3), b"", np.int32(0)], found.checkpoint.state)
+    assert state[0].tolist() == [2.0, 2.0, 2.0] and state[1] == CONFIG and state[2] == 1
+    assert plan_of(found.given).identity("one") == world.plan.identity("one")
+    with charged(plan_of(found.given), QUIET, found) as (_, ran):
+        assert (ran.begun, ran.lost) == (3, 1)
+        (point,) = ran.curve
+        assert point == (ModelScore(2, 0.5, 0.25, personal=0.5), 0.1)
+        found.begun.close()
+
+
+def test_an_older_checkpoint_leaves_all_rounds_charged(world):
+    """Seven rounds began and the checkpoint is of the fifth: two are lost, and stay charged."""
+    world.killed(begun=7, rounds=7)
+    older = replace(Checkpoint.read(str(world.staging)), rounds=5, begun=5, counter=(
+        (world.staging / BEGUN).stat().st_ino, 0))  # fmt: skip
+    older.write(str(world.staging))
+    found = world.resume()
+    assert (found.rounds_begun, found.lost) == (7, 2)
+    charge = world.finish(found, rounds=1)
+    assert (charge.status, charge.local_epsilon) == ("settled", 8 * 4.0)
+    assert charge.settled == world.plan.round_price.event_of(8)
+
+
+def restored(how):
+    def put_back(world):
+        aside = world.place / "backup"
+        shutil.copytree(world.staging, aside)
+        with (world.staging / BEGUN).open("ab") as file:
+            file.write(b"..")
+        how(world, aside)
+
+    return put_back
+
+
+def as_folder(world, aside):
+    shutil.rmtree(world.staging)
+    shutil.copytree(aside, world.staging)
+
+
+def in_place(world, aside):
+    shutil.copyfile(aside / BEGUN, world.staging / BEGUN)
+
+
+def with_times(world, aside):
+    shutil.copy2(aside / BEGUN, world.staging / BEGUN)
+
+
+@pytest.mark.parametrize("how", [as_folder, in_place, with_times])
+def test_a_count_of_rounds_from_a_backup_is_refused(world, how):
+    world.killed(begun=5, rounds=5)
+    restored(how)(world)
+    world.refused("restored from a backup")
+
+
+def test_a_count_with_times_of_a_backup_is_charged_as_a_whole(world):
+    world.killed(begun=5, rounds=5)
+    restored(with_times)(world)
+    assert world.finalize()[0] == 0
+    assert world.ledger.charge("one").local_epsilon == world.plan.rounds * 4.0
+
+
+def test_one_of_two_that_go_on_at_once_is_refused(world):
+    world.killed(begun=3, rounds=2)
+    first = world.resume()
+    world.refused("under way")
+    code, said = world.finalize()
+    assert code == 1 and "goes on with its training" in said
+    assert world.finish(first, rounds=1).local_epsilon == 16.0
+    world.refused("settled already")
+
+
+def test_a_training_that_was_settled_does_not_go_on(world):
+    world.killed(begun=3, rounds=2)
+    code, said = world.finalize()
+    assert code == 0 and "at the 3 rounds that began" in said
+    world.refused("settled already")
+    assert world.ledger.charge("one").local_epsilon == 12.0
+
+
+@pytest.mark.parametrize("launcher", [
+    Launcher.this(), replace(Launcher.this(), host="elsewhere")])  # fmt: skip
+def test_a_training_that_may_be_under_way_does_not_go_on(world, launcher):
+    world.killed(begun=3, rounds=2, launcher=launcher)
+    world.refused("runs it, or may")
+
+
+def test_a_finished_training_does_not_go_on(world):
+    world.killed(begun=3, rounds=2)
+    (world.place / ".out.finished-0123abcd").mkdir()
+    world.refused("finished already")
+
+
+def test_nothing_to_go_on_from(world):
+    world.refused("no training with this --output")
+    world.killed(begun=1, rounds=0)
+    world.refused("no round of that training ended")
+
+
+def test_the_checkpoint_of_another_training_is_refused(world):
+    world.killed(begun=3, rounds=2)
+    whole = Checkpoint.read(str(world.staging))
+    replace(whole, identity=world.plan.identity("two").to_json()).write(str(world.staging))
+    world.refused("that of another training")
+    replace(whole, job=job_of(flags(f"{FLAGS} --dataset d --clip 1"))).write(str(world.staging))
+    world.refused("differs in its mechanism")
+    longer = job_of(flags(FLAGS.replace("--epochs 2", "--epochs 3") + " --dataset d"))
+    replace(whole, job=longer).write(str(world.staging))
+    world.refused("14 rounds were reserved, and 21 are planned")
+    with pytest.raises(CheckpointError, match="state of another training"):
+        leaves_like([np.zeros(3)], whole.state)
+    (world.staging / CHECKPOINT).write_bytes(b"cut")
+    world.refused("damaged")
+
+
+def test_another_ledger_or_none_is_refused(world):
+    world.killed(begun=3, rounds=2)
+    world.to = "--no-ledger"
+    world.refused("--ledger must name")
+    another = BudgetLedger.create(f"sqlite:///{world.place / 'another.db'}")
+    world.to = f"--ledger {another.url}"
+    world.refused("another ledger")
+
+
+def test_what_is_charged_to_nobody_goes_on_so(tmp_path):
+    world = World(tmp_path, charged=False)
+    world.killed(begun=3, rounds=2)
+    to, world.to = world.to, f"--ledger {world.ledger.url}"
+    world.refused("goes on only so: --no-ledger")
+    world.to = to
+    found = world.resume()
+    with charged(plan_of(found.given), QUIET, found) as (charge, ran):
+        charge.begin_round()
+        assert ran.begun == 3 and "run_id" not in charge.facts
+    assert (world.staging / BEGUN).stat().st_size == 4
+
+
+def test_no_other_flag_is_taken_and_no_ledger_is_written_down(world, capsys):
+    world.killed(begun=3, rounds=2)
+    world.refused("takes no --epochs", "--epochs 9")
+    assert "privacy.db" not in str(Checkpoint.read(str(world.staging)).job)
+    code = train.main(["--resume", world.out, "--epochs", "9"])
+    assert code == 2 and "--resume takes no --epochs" in " ".join(capsys.readouterr().err.split())
