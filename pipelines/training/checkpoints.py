@@ -275,9 +275,9 @@ def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -
     checkpoint, note = Checkpoint.read(staging), Note.read(staging)
     if checkpoint is None:
         raise CheckpointError(
-            f"--resume {output}: no round of that training ended, or it is one whose clients keep "
-            "models of their own (adaped), which are nobody's to write down. `beam-ldp finalize` "
-            "ends its charge"
+            f"--resume {output}: no round of that training ended, or it is one that is not written "
+            "down: clients' own models (adaped), who is left of an epoch (shuffled-epochs). "
+            "`beam-ldp finalize` ends its charge"
         )
     launcher = checkpoint.launcher if note is None else note.launcher
     if launcher.ended != "ended":

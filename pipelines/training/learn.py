@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
-import tree
 
 from beam_ldp.federated.samplers import Sampler, sampler_for
 from beam_ldp.pipelines.flags import UsageError
@@ -178,7 +177,9 @@ class Learner(ABC):
         """
         self._recall(resumed)
         start = self.process.initialize()
-        return tree.unflatten_as(start, leaves_like(tree.flatten(start), resumed.checkpoint.state))
+        return tf.nest.pack_sequence_as(
+            start, leaves_like(tf.nest.flatten(start), resumed.checkpoint.state)
+        )
 
     def _recall(self, resumed: Resumed) -> None:
         for _ in range(resumed.rounds_begun):

@@ -17,7 +17,6 @@ from typing import Any, cast
 import dp_accounting
 import numpy as np
 import tensorflow as tf
-import tree
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -366,7 +365,9 @@ def _begun(
             log.charge(number, plan.reports_per_round)
     charged = charge.facts["charged"]
     keeper = Keeper(staging, ran.identity, job, charged, plan.rounds)
-    return Kept(learner, ran, None if learner.kept_by_clients else keeper, state)
+    # Who is left of an epoch that is dealt out is nobody's to know: it goes on in no other program.
+    nowhere = learner.kept_by_clients or plan.rounds_per_event > 1
+    return Kept(learner, ran, None if nowhere else keeper, state)
 
 
 def _release_last(
@@ -481,7 +482,7 @@ class Kept:
         if self._keeper is not None:
             self._keeper.keep(
                 done.number + 1,
-                plain_leaves(tree.flatten(done.state)),
+                plain_leaves(tf.nest.flatten(done.state)),
                 self._ran.curve,
                 self._learner.messages,
             )
@@ -513,6 +514,8 @@ def rounds(
             assert epsilon is not None
             ran.curve.append((measured, epsilon))
             log.measured(measured, epsilon)
+            if diverged([score for score, _ in ran.curve]):
+                console.print(DIVERGES, soft_wrap=True)
             said = _said(plan, measured, epsilon)
             if not console.is_terminal:
                 console.print(said, highlight=False, soft_wrap=True)
@@ -549,6 +552,33 @@ def check_events(plan: TrainingPlan, state: Any, begun: int) -> None:
             "the record in the state of the training is not the one whose cost was reserved: "
             "nothing is released"
         )
+
+
+DIVERGES = (
+    "[yellow]warning:[/yellow] the shared model gets worse: its loss grew in two epochs on end, to "
+    "more than at first. The noise may be larger than what is learned: less --clip (the noise is a "
+    "multiple of it), a smaller learning rate, or more clients per round"
+)
+_IN_A_ROW = 3
+
+
+def diverged(scores: list[ModelScore]) -> bool:
+    """Whether the loss has grown twice on end, beyond the first one, and did not before.
+
+    Said once: where it grew three times on end, it has been said.
+
+    >>> diverged([ModelScore(i, loss, 0.1) for i, loss in enumerate([2.5, 2.6, 2.7])])
+    True
+    >>> diverged([ModelScore(i, loss, 0.1) for i, loss in enumerate([2.5, 2.6, 2.7, 2.8])])
+    False
+    """
+    losses = [score.loss for score in scores]
+
+    def grows(until: int) -> bool:
+        last = losses[max(0, until - _IN_A_ROW) : until]
+        return len(last) == _IN_A_ROW and losses[0] <= last[0] < last[1] < last[2]
+
+    return grows(len(losses)) and not grows(len(losses) - 1)
 
 
 def _said(plan: TrainingPlan, measured: ModelScore, epsilon: float) -> str:

@@ -333,13 +333,14 @@ EXAMPLES = """examples:
   for comparison: no privacy, a trusted server at the same epsilon, every client alone
     beam-ldp train --data digits ... --baselines non-private,central-dp,local-only
   personal models that distil a shared one; the server is trusted and adds noise once
-    beam-ldp train --algorithm adaped --data digits --points-per-client 20 \\
-        --shards-per-client 2 --clients-per-round 20 --epochs 5 --noise-multiplier 4 \\
-        --delta 1e-5 --output out
-  messages with a large local epsilon, a server that adds noise, and the reconstruction audit
+    beam-ldp train --algorithm adaped --data digits --points-per-client 10 \\
+        --shards-per-client 2 --clients-per-round 72 --epochs 10 --clip 0.2 \\
+        --noise-multiplier 4 --delta 1e-5 --output out
+  messages with a local epsilon of their own, a server that adds noise, and the reconstruction audit
     beam-ldp train --algorithm local-central --data digits --points-per-client 4 \\
-        --local-epsilon 60 --trust-shuffler --projection 1 --noise-multiplier 1 \\
-        --clients-per-round 50 --epochs 5 --max-participations 5 --delta 1e-5 --output out
+        --local-epsilon 6 --projection 1 --noise-multiplier 1 --clients-per-round 50 \\
+        --epochs 3 --max-participations 1 --audit diffuse:650:0.5,diffuse:64:0.5 \\
+        --delta 1e-5 --output out
   go on with one that was killed (or settle it: beam-ldp finalize out)
     beam-ldp train --resume out
   your own clients: one file with a column of client ids

@@ -344,6 +344,18 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.exact
+def test_a_model_that_gets_worse_is_said_once():
+    def said(*losses):
+        return train_run.diverged([ModelScore(i, loss, 0.1) for i, loss in enumerate(losses)])
+
+    assert said(2.85, 3.2, 4.0) and said(2.5, 2.4, 2.6, 2.7, 2.8)
+    assert not said(2.85, 3.2, 4.0, 5.66), "it was said before"
+    assert not said(2.5, 2.6) and not said(2.5, 2.6, 2.55) and not said()
+    assert not said(2.5, 2.0, 2.1, 2.2), "it is still better than at first"
+    assert not said(math.nan, math.nan, math.nan)
+
+
 def living(group):
     """Names of the processes of a group after a second; those that have ended may be zombies."""
     time.sleep(1.0)

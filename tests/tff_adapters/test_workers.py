@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import OrderedDict
+from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+import tensorflow_federated as tff
+import typing_extensions
+import wrapt
 
 from tff_adapters import compat
 
@@ -88,6 +95,27 @@ print(add(2))
     lines = run.stdout.split("\n")
     assert "the worker of TensorFlow Federated died while it started" in lines[0]
     assert lines[1] == "3"
+
+
+@pytest.mark.exact
+def test_states_are_kept_in_files_and_come_back(tmp_path):
+    """TensorFlow's proxies of dictionaries, and protocols of typing_extensions since 4.7."""
+    manager = tff.program.FileProgramStateManager(tmp_path)
+    state = OrderedDict(rounds=np.int32(3), weights=[np.ones(2, np.float32)])
+    asyncio.run(manager.save(state, 7))
+    found, version = asyncio.run(manager.load_latest(OrderedDict(rounds=0, weights=[0])))
+    assert version == 7 and found["rounds"] == 3 and found["weights"][0].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.exact
+def test_other_protocols_are_checked_as_before():
+    @typing_extensions.runtime_checkable
+    class Named(typing_extensions.Protocol):
+        name: str
+
+    assert isinstance(Path("x"), Named) and not isinstance(3, Named)
+    assert isinstance(wrapt.ObjectProxy(Path("x")), Named)
+    assert not isinstance(wrapt.ObjectProxy(3), Named)
 
 
 @pytest.mark.exact
