@@ -109,6 +109,8 @@ def check_train(given: Arguments) -> TrainSettings:
     Raises:
         UsageError: naming the flag and what is allowed.
     """
+    if "resume" in given["training"]:
+        raise UsageError("--resume is for beam-ldp train: there is nothing to plan or to check")
     need(USAGE, given, "training.data", "privacy.delta", "training.epochs")
     question = _question(given)
     settings = settings_from(given, USAGE, question, TrainSettings)

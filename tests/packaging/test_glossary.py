@@ -33,7 +33,7 @@ SELF_EXPLANATORY = """
 --csv-delimiter --data --format --html --input --input-format --job-endpoint --label
 --learning-rate --local-epochs --local-steps --memory --mlflow-experiment --mlflow-uri --no-mlflow
 --output --overwrite --personal-learning-rate --plot --preset --psi --psi-clip
---psi-learning-rate --psi-range --public-clients --scale --shape --shards-per-client
+--psi-learning-rate --psi-range --public-clients --resume --scale --shape --shards-per-client
 --shared-learning-rate --staged --stop-after --test-data --top --users --why
 """
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.lost_runs import BEGUN, Launcher, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
@@ -267,5 +267,7 @@ def test_no_other_flag_is_taken_and_no_ledger_is_written_down(world, capsys):
     world.killed(begun=3, rounds=2)
     world.refused("takes no --epochs", "--epochs 9")
     assert "privacy.db" not in str(Checkpoint.read(str(world.staging)).job)
+    with pytest.raises(UsageError, match="nothing to plan"):
+        check_train(flags(f"{FLAGS} --dry-run --resume {world.out}"))
     code = train.main(["--resume", world.out, "--epochs", "9"])
     assert code == 2 and "--resume takes no --epochs" in " ".join(capsys.readouterr().err.split())
