@@ -236,8 +236,8 @@ class GoingOn:
     resume: str | None = setting(
         None,
         "go on with the training that was killed on its way to this output, as it was started; "
-        "takes no other flags but {release.ledger}, {output.mlflow_uri} and {output.format}",
-        flag="resume", metavar="OUTPUT",
+        "takes no other flags but those that name the ledger, MLflow's store and the format",
+        flag="resume", metavar="DIR",
     )  # fmt: skip
 
 
