@@ -81,6 +81,21 @@ def test_a_training_needs_no_framework_stops_before_its_target_and_resumes():
 
 
 @pytest.mark.exact
+def test_a_round_is_kept_before_anybody_gets_its_result():
+    told = []
+
+    class Manager:
+        async def release(self, metrics, number):
+            told.append(("released", number))
+
+    train(
+        Summing(), clients, 2, EpsilonBudget(None, DELTA), release_managers=[Manager()],
+        keep=lambda done: told.append(("kept", done.number)),
+        on_round=lambda done: told.append(("shown", done.number)),
+    )  # fmt: skip
+    assert told == [(what, n) for n in (0, 1) for what in ("kept", "released", "shown")]
+
+
 def test_a_round_that_lost_a_report_is_charged_as_that_too():
     budget = EpsilonBudget(None, DELTA)
     train(Summing(lost=1), clients, 1, budget)
