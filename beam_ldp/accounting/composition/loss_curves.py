@@ -178,7 +178,9 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     return knots, np.exp(_log_convex(knots * step, logs))
 
 
-def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+def _log_sticks(
+    curve: _Curve | _Sampled, losses: np.ndarray, smoothing: tuple[float, ...]
+) -> np.ndarray:
     """Logarithms of the hockey stick at each loss; minus infinity from the largest on.
 
     Each proved pair bounds it at every loss, so the smallest of them does. The second pair is
@@ -186,8 +188,8 @@ def _log_sticks(curve: _Curve, losses: np.ndarray, smoothing: tuple[float, ...])
     """
     inside = losses[losses < curve.top]
     found = curve.log_heights(inside, smoothing) if len(inside) else inside
-    for pair in curve.others if len(inside) else ():
-        other, some = curve._replace(pair=pair), slice(None, None, _GLANCE)
+    some = slice(None, None, _GLANCE)
+    for other in curve.alternatives if len(inside) else ():
         if np.any(other.log_heights(inside[some], COARSE) < found[some]):
             found = np.minimum(found, other.log_heights(inside, smoothing))
     pure = math.log(math.tanh(curve.top / 2.0))  # what the largest loss alone allows
@@ -300,6 +302,11 @@ class _Curve(NamedTuple):
     within: float
     top: float
     others: tuple[ShufflePair, ...] = ()  # which are proved as well
+
+    @property
+    def alternatives(self) -> tuple[_Curve, ...]:
+        """The same of the other pairs."""
+        return tuple(self._replace(pair=pair) for pair in self.others)
 
     @property
     def deviation(self) -> float:
@@ -449,7 +456,7 @@ class _Sampled(NamedTuple):
     deviation: float
     top: float
     other: _Curve | None = None
-    others: tuple[ShufflePair, ...] = ()
+    alternatives: tuple[_Curve, ...] = ()  # none: the other one is in the price
 
     def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
         """Logarithm of the upper delta at each loss >= 0, in the worse direction."""
