@@ -161,7 +161,7 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
     frame.to_csv(tmp_path / "bad.csv", index=False)
     rows = tmp_path / "rows.parquet"
     usual = (
-        "--local-epsilon 6 --clients-per-round 12 --epochs 2 --delta 1e-3 --client-id uid "
+        "--local-epsilon 2 --clients-per-round 12 --epochs 2 --delta 1e-3 --client-id uid "
         f"--features f* --label y --classes 2 --no-mlflow --test-data {rows} --format json"
     )
     flags = (
