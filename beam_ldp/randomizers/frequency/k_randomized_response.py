@@ -88,7 +88,6 @@ class KRandomizedResponse(SymbolOracle):
 @short_kernel
 def _respond(values, words, num_outputs, threshold, reports):  # type: ignore[no-untyped-def]
     for i in range(values.size):
-        if words[i] * num_outputs < threshold:
-            reports[i] = values[i]
-        else:
-            reports[i] = multiply_high(words[i], num_outputs)
+        # Both are worked out, so that one is chosen without a branch that nobody can predict.
+        value, other = np.uint64(values[i]), multiply_high(words[i], num_outputs)
+        reports[i] = value if words[i] * num_outputs < threshold else other
