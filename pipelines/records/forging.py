@@ -59,7 +59,8 @@ def forged_said(mechanism: LocalRandomizer | None, people: int = 0, unit: str = 
     said = [forged_text(hundred * moved) for moved in moves.values()]
     shares = [f"{100 * share:g} %" for share in SHARES]
     far = f"{', '.join(said[:-1])} or {said[-1]} {unit}".rstrip()
-    return f"{', '.join(shares[:-1])} or {shares[-1]} of liars move {what} by up to {far}"
+    some = f"{', '.join(shares[:-1])} or {shares[-1]}"
+    return f"liars who are {some} of all move {what} by up to {far}"
 
 
 def forged_text(moved: float) -> str:

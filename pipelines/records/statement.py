@@ -422,7 +422,7 @@ def _how(record: PrivacyRecord) -> str:
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}"]
     if forged := forged_said(mechanism_of(record.mechanism), unit=words.unit):
-        lines.append(f"* no interval covers liars, who may send any report: {forged}")
+        lines.append(f"* no interval covers people who send what they like: {forged}")
     if record.postprocess != "none":
         lines.append(
             f"* the frequencies shown were post-processed, {_POSTPROCESS[record.postprocess]}, "

@@ -25,7 +25,8 @@ def test_shares_of_the_people_and_of_the_reach() -> None:
     assert moves is not None and list(moves) == ["0.001", "0.01", "0.05"]
     assert moves["0.01"] == pytest.approx(1_000 * oracle.reach)
     assert forged_said(oracle, 100_000) == (
-        "0.1 %, 1 % or 5 % of liars move the count of a value by up to 594, 5,944 or 29,721 people"
+        "liars who are 0.1 %, 1 % or 5 % of all move the count of a value by up to 594, 5,944 or "
+        "29,721 people"
     )
     assert forged_said(oracle).endswith("0.594, 5.94 or 29.7 % of the people")
     assert forged_cell(moves) == "5,944"
@@ -60,7 +61,10 @@ def test_what_is_not_known_is_not_said() -> None:
 def test_the_statement_says_it() -> None:
     mechanism = {**RECORD.mechanism, "local_epsilon": 4.0}
     said = privacy_statement(replace(RECORD, mechanism=mechanism))
-    assert forged_said(mechanism_of(mechanism)) in said and "no interval covers liars" in said
+    assert (
+        forged_said(mechanism_of(mechanism)) in said
+        and "no interval covers people who send what they like" in said
+    )
 
 
 @pytest.mark.parametrize("task", [["frequency", "--domain-size", "9"], ["mean", "--dimension=3"]])
