@@ -25,6 +25,7 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bound,
     hockey_stick,
 )
+from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.accounting.shuffle import one_release
 from beam_ldp.accounting.shuffle.one_release import price_target, upper_delta
 from beam_ldp.randomizers import frequency
@@ -111,6 +112,20 @@ def test_contradicting_tables_are_found_out():
     with pytest.raises(ArithmeticError, match="contradict"):
         shuffle_epsilon(Stub(pair=small, witnesses=third(2.0)), 10**4, 1e-6)
     assert shuffle_epsilon(Stub(witnesses=third(2.0)), 10**4, 1e-6).lower > 0
+
+
+def test_contradicting_tables_are_found_out_at_the_least_of_deltas():
+    """However small both are: nothing is taken for rounding, but at the largest ratio itself."""
+    oracle, other = (frequency.KRandomizedResponse(2, budget) for budget in (1.0, 2.0))
+    mixed = LocalReports(2.0, oracle.dominating_pair(), other.witness_pairs())
+    sides = [side for pair in other.witness_pairs() for side in directions(pair)]
+    lower = max(hockey_stick(side, 1000, 0.8).lower for side in sides)
+    assert 0 < lower < 1e-16
+    with pytest.raises(ArithmeticError, match="contradict"):
+        shuffle_delta(mixed, 1000, 0.8)
+    few = frequency.LimitedHadamard(3, 1.0)
+    for epsilon in (few.local_epsilon, few.log_ratio_max()):
+        assert shuffle_delta(few, 7, epsilon) >= 0
 
 
 @pytest.mark.parametrize("name", ORACLES)

@@ -197,6 +197,7 @@ MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
 _CLEARLY_LESS = 1.0 - 1e-6  # than the root of one direction that of another must be
 
 _PURE = "local epsilon (no amplification)"
+_RATIO_ROUNDING = 1e-12  # of the logarithm of the largest ratio
 _NO_WITNESS = "none: the mechanism offers no concrete pair of data sets"
 
 
@@ -281,12 +282,16 @@ def shuffle_delta(
     def lower(pair: ShufflePair) -> float:
         return hockey_stick(pair, n, epsilon).lower
 
+    def exceeds(pair: ShufflePair, most: float) -> bool:
+        # Ratios are rounded, so that at the largest of them a witness may be left with a little.
+        return hockey_stick(pair, n, epsilon * (1 + _RATIO_ROUNDING)).lower > most
+
     def class_lower() -> float:
         budget = target.local_epsilon
         witnesses = (*two_response_witnesses(budget), *three_response_witnesses(budget))
         return max(lower(witness) for witness in witnesses)
 
-    return _bound(value, method, status, target, lower, class_lower)
+    return _bound(value, method, status, target, lower, class_lower, exceeds)
 
 
 @dataclass(frozen=True)
@@ -408,8 +413,7 @@ def _bound(
         exceeds: Whether that is above a value, where that is known sooner than `lower`.
     """
     sides = [(side, pair.source) for pair in target.witnesses for side in directions(pair)]
-    # Ratios are rounded: at the very largest of them the stick of a witness may be a little over 0.
-    most = value * (1.0 + 1e-6) + 1e-15
+    most = value * (1.0 + 1e-6) + 1e-300
     for side, source in sides if status == "proved" else ():
         if exceeds(side, most) if exceeds is not None else lower(side) > most:
             raise ArithmeticError(
