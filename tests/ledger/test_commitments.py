@@ -17,7 +17,9 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     shuffled_event,
 )
+from beam_ldp.accounting.composition import ledger_bounds
 from beam_ldp.accounting.composition.ledger_bounds import Schedule, event_divergences
+from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
 from beam_ldp.accounting.literature.two_ledgers import central_round_event
@@ -275,3 +277,16 @@ def test_usual_budgets_say_nothing_of_it(ledger: BudgetLedger) -> None:
     assert "chances" not in ledger.rows()[-1].body
     assert ledger.status("visits").budget.chances == CHANCES
     assert "chances" not in ledger.status("visits").budget.to_json()
+
+
+@pytest.mark.exact
+def test_what_lies_above_all_listed_losses_is_cut_where_the_tail_is(monkeypatch):
+    """Losses of 1 and 3, and some above what is listed: below the cut they count in full."""
+    grid = LossGrid(1.0, 1, np.array([0.6, 0.0, 0.3]), beyond=0.1)
+    monkeypatch.setattr(ledger_bounds, "ledger_losses", lambda counts: grid)
+    order, delta = 4.0, 0.15
+    cut = grid.epsilon(delta)
+    assert 1 < cut < 3 and grid.deltas(np.array([cut]))[0] == pytest.approx(delta, rel=1e-9)
+    kept = 0.6 * math.exp(3 * 1) + 0.3 * math.exp(cut - 3 + 3 * cut) + 0.1 * math.exp(3 * cut)
+    found = ledger_bounds._without_tail(Schedule(((None, 1),), delta), np.array([order]))
+    assert found == pytest.approx(math.log(kept) / (order - 1), rel=1e-9)

@@ -366,7 +366,8 @@ def _one_report(event: OwnEvent) -> _Curve:
         outer = share = 1.0
     elif event.points_sampled > 1:  # then sampling clients lessens delta alone
         rate, outer = 1.0, drawn * share
-    top = math.log1p(share * rate * math.expm1(ratio))
+    certain = share * rate == 1.0  # then the price is that of a shuffle, to the last digit
+    top = ratio if certain else math.log1p(share * rate * math.expm1(ratio))
     return _Curve(pair, reports, rate, outer, share, top, tuple(others))
 
 
