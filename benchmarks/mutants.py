@@ -3,8 +3,9 @@
     python -m benchmarks.mutants            # writes benchmarks/results/mutants.md; an hour or so
 
 A mutant is one place of one module changed: a comparison, an operator, a minimum, a constant. The
-tests of accounting run against it, those named after the module first, until one fails. What
-survives is either no fault (the same numbers come out another way) or a test that is missing.
+tests of accounting run against it until one fails: those that called the changed function first,
+the quickest of them before the others, which one run of all of them finds out. What survives is
+either no fault (the same numbers come out another way) or a test that is missing.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path(__file__).parent / "results" / "mutants.md"
@@ -34,7 +37,8 @@ MODULES = (
     "shuffle.mean_price", "shuffle.multi_message", "shuffle.one_release",
 )  # fmt: skip
 ROOM = "beam_ldp.accounting"
-NUMBER, SECONDS = 60, 150
+NUMBER, SECONDS = 60, 600
+FLAGS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not bench")
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 _REVERSED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
 _OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
@@ -184,45 +188,140 @@ class _First:
             self.failed = report.nodeid
 
 
-def files_for(module: str) -> list[str]:
-    """Files of tests, those named after the module first."""
-    own = f"test_{module.rpartition('.')[2]}.py"
-    files = sorted((ROOT / "tests" / "accounting").rglob("test_*.py"), key=lambda f: f.name != own)
-    files.append(ROOT / "tests" / "benchmarks" / "test_price_proof.py")
-    return [str(file) for file in files]
+@dataclass(frozen=True)
+class Called:
+    """What one test called, and how long it took.
+
+    Attributes:
+        functions: of the room, each as (file, line where it begins).
+        seconds: of the test.
+    """
+
+    functions: frozenset[tuple[str, int]]
+    seconds: float
 
 
-def _judge(module: str, place: int, told: Any) -> None:
-    import pytest
+class _Recorder:
+    """Finds what each test calls."""
 
-    found = mutated(module, place)
-    assert found is not None
-    sys.meta_path.insert(0, _Loader(f"{ROOM}.{module}", found[0]))
+    def __init__(self) -> None:
+        self.calls: dict[str, Called] = {}
+        self.room = str(ROOT / ROOM.replace(".", "/"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        functions: set[tuple[str, int]] = set()
+
+        def seen(frame: FrameType, event: str, argument: Any) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_filename.startswith(self.room):
+                functions.add((code.co_filename, code.co_firstlineno))
+
+        began = time.monotonic()
+        sys.setprofile(seen)
+        try:
+            return (yield)
+        finally:
+            sys.setprofile(None)
+            self.calls[item.nodeid] = Called(frozenset(functions), time.monotonic() - began)
+
+
+class _Sorter:
+    """Puts the tests into the given order."""
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self.places = {name: place for place, name in enumerate(order)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: self.places.get(item.nodeid, len(self.places)))
+
+
+def function_around(source: str, line: int) -> int:
+    """First line of the innermost function that holds a line of a module; 0 outside of all."""
+    found = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            if first <= line <= (node.end_lineno or first):
+                found = max(found, first)
+    return found
+
+
+def order_for(mutant: Mutant, calls: Mapping[str, Called]) -> list[str]:
+    """Names of tests: those that called the function, then its module, then any; quickest first."""
+    file = str((ROOT / f"{ROOM}.{mutant.module}".replace(".", "/")).with_suffix(".py"))
+    place = file, function_around(source_of(mutant.module), mutant.line)
+
+    def rank(name: str) -> tuple[bool, bool, float]:
+        called = calls[name]
+        module = any(function[0] == file for function in called.functions)
+        return place not in called.functions, not module, called.seconds
+
+    return sorted(calls, key=rank)
+
+
+def _files() -> list[str]:
+    files = sorted((ROOT / "tests" / "accounting").rglob("test_*.py"))
+    return [str(file) for file in (*files, ROOT / "tests" / "benchmarks" / "test_price_proof.py")]
+
+
+def _silently(plugins: list[object]) -> None:
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
+    pytest.main([*FLAGS, *_files()], plugins=plugins)
+
+
+def _record(told: Any) -> None:
+    first, recorder = _First(), _Recorder()
+    _silently([first, recorder])
+    told.send((first.failed, recorder.calls))
+
+
+def _judge(module: str, place: int, order: Sequence[str], told: Any) -> None:
+    found = mutated(module, place)
+    assert found is not None
+    for name in [one for one in sys.modules if one.startswith(("beam_ldp", "tests"))]:
+        del sys.modules[name]  # of a process that had loaded them unchanged
+    sys.meta_path.insert(0, _Loader(f"{ROOM}.{module}", found[0]))
     first = _First()
-    flags = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not bench"]
-    pytest.main([*flags, *files_for(module)], plugins=[first])
+    _silently([first, _Sorter(order)])
     told.send(first.failed)
 
 
-def judged(mutant: Mutant) -> Mutant:
-    """What its tests say."""
-    context = multiprocessing.get_context("fork")
-    receive, send = context.Pipe(duplex=False)
-    began = time.monotonic()
-    process = context.Process(target=_judge, args=(mutant.module, mutant.place, send))
+def _in_a_process(work: Any, *arguments: Any, seconds: float | None = None) -> Any:
+    """What it sends, which has the libraries of this process; TimeoutError and EOFError."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=work, args=(*arguments, send))
     process.start()
     send.close()
-    killer = "time"
     try:
-        if receive.poll(SECONDS):
-            killer = str(receive.recv())
+        if not receive.poll(seconds):
+            raise TimeoutError
+        return receive.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def recorded() -> dict[str, Called]:
+    """What every test calls, of the code as it is."""
+    failed, calls = _in_a_process(_record)
+    if failed:
+        raise SystemExit(f"error: {failed} fails without any mutant; mend it first")
+    return dict(calls)
+
+
+def judged(mutant: Mutant, calls: Mapping[str, Called]) -> Mutant:
+    """What its tests say."""
+    began = time.monotonic()
+    order = order_for(mutant, calls)
+    try:
+        killer = _in_a_process(_judge, mutant.module, mutant.place, order, seconds=SECONDS)
+    except TimeoutError:
+        killer = "time"
     except EOFError:
         killer = "the import"
-    process.kill()
-    process.join()
     fields = {**asdict(mutant), "killer": killer, "seconds": time.monotonic() - began}
     return Mutant(**fields)
 
@@ -233,8 +332,8 @@ def page(mutants: Sequence[Mutant]) -> str:
     lines = [
         "# Faults in the accountant, and what sees them",
         "",
-        "`python -m benchmarks.mutants`. Each row is one place changed; the test is the first of "
-        "the tests of accounting that failed.",
+        "`python -m benchmarks.mutants`. Each row is one place changed; the test is the quickest "
+        "of those that call the changed function and fail, or else of the others of accounting.",
         "",
         f"{len(mutants) - survived} of {len(mutants)} were seen.",
         "",
@@ -261,12 +360,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     import dp_accounting  # noqa: F401  # loaded once, for all
     import hypothesis  # noqa: F401
     import mpmath  # noqa: F401
-    import pytest  # noqa: F401
     import scipy.stats  # noqa: F401
 
+    calls = recorded()
     found = []
     for mutant in drawn(told.number, told.seed):
-        found.append(judged(mutant))
+        found.append(judged(mutant, calls))
         print(json.dumps(asdict(found[-1])), flush=True)
     PAGE.write_text(page(found), encoding="utf-8")
     return 0

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import mutants
-from benchmarks.mutants import MODULES, Mutant, drawn, files_for, mutated, page
+from benchmarks.mutants import (
+    MODULES,
+    Called,
+    Mutant,
+    drawn,
+    function_around,
+    mutated,
+    order_for,
+    page,
+)
 
 pytestmark = pytest.mark.exact
 
@@ -39,10 +48,37 @@ def test_the_same_ones_are_drawn_again() -> None:
     assert len({one.module for one in first}) > 3 and all(one.was != one.became for one in first)
 
 
-def test_tests_of_the_module_come_first() -> None:
+def test_tests_that_call_the_function_come_first_quickest_first() -> None:
+    source = mutants.source_of("divergences.moments")
+    tree = ast.parse(source)
+    one, two = [node for node in tree.body if isinstance(node, ast.FunctionDef)][:2]
+    file = str(mutants.ROOT / "beam_ldp/accounting/divergences/moments.py")
+    here, there = ((file, function_around(source, node.body[-1].lineno)) for node in (one, two))
+    assert here[1] <= one.lineno < there[1] <= two.lineno and function_around(source, 1) == 0
+    calls = {
+        "elsewhere": Called(frozenset({("other.py", here[1])}), 0.1),
+        "module": Called(frozenset({there}), 0.2),
+        "slow": Called(frozenset({here, there}), 9.0),
+        "quick": Called(frozenset({here}), 1.0),
+    }
+    mutant = Mutant("divergences.moments", 0, one.body[-1].lineno, "a", "b")
+    assert order_for(mutant, calls) == ["quick", "slow", "module", "elsewhere"]
     for module in MODULES:
         assert mutants.source_of(module)
-    assert files_for("divergences.loss_grid")[0].endswith("/accounting/test_loss_grid.py")
+
+
+def test_one_run_tells_what_each_test_calls_and_then_who_sees_a_fault(monkeypatch) -> None:
+    """Two processes: the fault must not stay in this one."""
+    files = [str(mutants.ROOT / "tests/accounting/test_loss_grid.py")]
+    monkeypatch.setattr(mutants, "_files", lambda: files)
+    calls = mutants.recorded()
+    assert len(calls) > 3 and any(len(one.functions) > 1 for one in calls.values())
+    faults = [mutated("divergences.loss_grid", place) for place in range(100)]
+    place = next(at for at, one in enumerate(faults) if one and "expm1(gaps) *" in one[1][1])
+    fault = faults[place]
+    assert fault is not None
+    seen = mutants.judged(Mutant("divergences.loss_grid", place, *fault[1]), calls)
+    assert "test_loss_grid.py::" in seen.killer
 
 
 def test_survivors_stand_first() -> None:
