@@ -1,4 +1,4 @@
-"""The accountant: dp-accounting's own suite, composition laws, goldens, filters, state."""
+"""The accountant: composition laws, goldens, filters, state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting import privacy_accountant_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,17 +33,6 @@ OTHERS = (
     dp_accounting.ZCDpEvent(0.01),
 )
 EVENTS = (LOCAL, SHUFFLED, TRAINING, *OTHERS)
-
-
-class SuiteOfDpAccountingTest(privacy_accountant_test.PrivacyAccountantTest):
-    def _make_test_accountants(self):
-        return [
-            ShuffleAccountant(),
-            ShuffleAccountant([2.0, 8.0, 64.0]),
-            ShuffleAccountant(adaptive=True),
-            ShuffleAccountant(adaptive=True, order=16.0),
-            ShuffleAccountant.from_state_dict(ShuffleAccountant().state_dict()),
-        ]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)

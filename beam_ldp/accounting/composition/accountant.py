@@ -300,6 +300,8 @@ class ShuffleAccountant(PrivacyAccountant):
         best = (_pure(counts), _PURE if counts else _NOTHING)
         if delta == 1:
             known = math.isfinite(best[0]) or np.isfinite(self._divergences(counts)).any()
+            losses = None if known else self._losses(counts)
+            known = known or (losses is not None and math.isfinite(losses.epsilon(1.0)))
             return (0.0, "delta = 1 allows everything") if known else best
         delta = self._for_losses(counts, delta)
         if delta <= 0 or best[0] <= enough:

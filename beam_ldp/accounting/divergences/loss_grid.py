@@ -108,7 +108,8 @@ class LossGrid:
         """The hockey stick at each epsilon >= 0."""
         tails = self._tails()
         start = np.searchsorted(tails.losses, epsilons, side="right")
-        gaps = epsilons - np.append(tails.losses, np.inf)[start]  # past the last nothing is left
+        finite = np.minimum(epsilons, np.finfo(float).max)
+        gaps = finite - np.append(tails.losses, np.inf)[start]  # past the last nothing is left
         inside = np.exp(gaps) * tails.sticks[start] - np.expm1(gaps) * tails.above[start]
         return np.clip(self.beyond + inside, 0.0, 1.0)
 
