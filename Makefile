@@ -32,7 +32,7 @@ export UV_COMPILE_BYTECODE ?= 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters spec tests benchmarks
 
-.PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml first-day pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
+.PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml first-day pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format wire-vectors types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -300,6 +300,9 @@ build/layout:
 	mkdir -p $@/beam_ldp
 	ln -s $(CURDIR)/beam_ldp/* $(CURDIR)/pipelines $@/beam_ldp
 	ln -s $(CURDIR)/mlflow/mlflow_ldp $(CURDIR)/tff_adapters $(CURDIR)/spec $@
+
+wire-vectors:  ## all wire vectors, from spec/ and wire_inputs.json; those that exist are left as they are
+	$(BIN)/python -m tests.randomizers.make_wire_vectors
 
 format: $(VENV)/.ready  ## let ruff format and fix the code
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -6,12 +6,9 @@ from typing import Any
 
 from spec.names import identity_digest, key_commitment, person, prefixed
 
-def double(a: int) -> int:
-    """Times x in the field of AES, GF(2)[x] / (x**8 + x**4 + x**3 + x + 1)."""
-    return a << 1 ^ (0x11B if a & 0x80 else 0)
-
 def times(a: int, b: int) -> int:
-    return (a if b & 1 else 0) ^ (times(double(a), b >> 1) if b > 1 else 0)
+    """In the field of AES, GF(2)[x] / (x**8 + x**4 + x**3 + x + 1)."""
+    return (b & 1) * a ^ (times(a << 1 ^ (a >> 7) * 0x11B, b >> 1) if b > 1 else 0)
 
 def substitute(byte: int) -> int:
     """The S-box: the inverse, plus itself turned left by 1 to 4 bits, plus a constant."""
@@ -23,13 +20,13 @@ SBOX = [substitute(byte) for byte in range(256)]
 
 def aes256(key: bytes, block: bytes) -> bytes:
     """One block of AES with a key of 32 bytes (FIPS 197)."""
-    words, constant = [list(key[i : i + 4]) for i in range(0, 32, 4)], 1
+    words = [list(key[i : i + 4]) for i in range(0, 32, 4)]
     for i in range(8, 60):
         last = words[-1]
         if i % 4 == 0:
             last = [SBOX[b] for b in (last if i % 8 else last[1:] + last[:1])]
         if i % 8 == 0:
-            last[0], constant = last[0] ^ constant, double(constant)
+            last[0] ^= 1 << i // 8 - 1
         words.append([a ^ b for a, b in zip(words[-8], last)])
     keys = [sum(words[i : i + 4], []) for i in range(0, 60, 4)]
     state = [a ^ b for a, b in zip(block, keys[0])]
@@ -37,7 +34,7 @@ def aes256(key: bytes, block: bytes) -> bytes:
         state = [SBOX[state[5 * i % 16]] for i in range(16)]  # rows moved
         if turn < 14:  # columns mixed
             down = [state[j : j + 4] * 2 for j in range(0, 16, 4)]
-            state = [double(c[i]) ^ double(c[i + 1]) ^ c[i + 1] ^ c[i + 2] ^ c[i + 3]
+            state = [times(c[i], 2) ^ times(c[i + 1], 3) ^ c[i + 2] ^ c[i + 3]
                      for c in down for i in range(4)]
         state = [a ^ b for a, b in zip(state, keys[turn])]
     return bytes(state)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spec import laws, names, wire
+from spec import frequency, names, wire
 from tests.clients.test_javascript import client
 from tests.randomizers.make_wire_vectors import draws, mechanism_of, release_terms
-from tests.spec.compare import WORDS, words_beside
+from tests.spec.compare import WORDS, words_beside, words_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.exact]
 
@@ -56,7 +56,7 @@ def vector_for(config: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     terms = release_terms(config, mechanism, identity)
     reports = [
-        mechanism.randomize(i % size, [WORDS // 3 * (i + 1) % WORDS] * mechanism.words, int)
+        mechanism.randomize(i % size, words_of([WORDS // 3 * (i + 1) % WORDS] * mechanism.words))
         for i in range(3)
     ]
     packed = [wire.pack(mechanism, report) for report in reports]
@@ -96,9 +96,9 @@ def test_thresholds_are_mostly_the_same_to_the_last_bit():
     for _ in range(100):
         size, epsilon = int(generator.integers(2, 5000)), float(generator.uniform(0.01, 12))
         asked += [(size, 1, epsilon), (1 << 12, 1 << 5, epsilon)]
-        expected += [str(laws.two_level_threshold(*law)) for law in asked[-2:]]
+        expected += [str(frequency.two_level_threshold(*law)) for law in asked[-2:]]
         asked.append((1, 0, epsilon))
-        expected.append([str(part) for part in laws.unary_thresholds(epsilon, True)])
+        expected.append([str(part) for part in frequency.unary_thresholds(epsilon, True)])
     found = [one.get("threshold") or [one["own"], one["other"]]
              for one in client("thresholds", laws=asked)]  # fmt: skip
     same = sum(a == b for a, b in zip(found, expected))

@@ -1,4 +1,4 @@
-"""All wire vectors: `python -m tests.randomizers.make_wire_vectors` writes those that are missing.
+"""All wire vectors: `make wire-vectors` writes those that are missing.
 
 They come from the specification, not from the product. `wire_inputs.json` has what was made up or
 drawn, once: configurations, names, values, random words; all that follows from it is worked out by
@@ -13,25 +13,25 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spec import frequency, laws, means, names, prf, wire
+from spec import frequency, means, names, prf, wire
 from spec.frequency import Spec
 
 FOLDER = Path(__file__).parent / "wire_vectors"
 INPUTS = Path(__file__).parent / "wire_inputs.json"
+ROOMS = (frequency, means, wire)  # a function for each mechanism
 PLAIN = {  # fields that no function of the specification takes, because it knows these alone
-    "grid": "uniform", "preset": None, "num_bits": None, "report_probabilities": None,
+    "preset": None, "num_bits": None, "report_probabilities": None,
 }  # fmt: skip
 
 
 def mechanism_of(config: dict[str, Any]) -> Spec:
     """What a configuration stands for."""
-    rooms = (frequency, means, wire)
-    made: Any = next(
-        vars(room)[config["mechanism"]] for room in rooms if config["mechanism"] in vars(room)
-    )
+    functions = {name: made for room in ROOMS for name, made in vars(room).items()}
+    made: Any = functions[config["mechanism"]]
     if any(config.get(name, plain) != plain for name, plain in PLAIN.items()):
         raise ValueError(f"the specification knows {config['mechanism']} with {PLAIN} alone")
     if "oracles" in config:
@@ -70,16 +70,16 @@ def broken(sound: bytes, each: int) -> list[bytes]:
 def draws(config: dict[str, Any], mechanism: Spec, given: list[Any]) -> dict[str, Any]:
     """The law in whole numbers, and what each word becomes: a report, or a bit (held or not)."""
     if config["mechanism"] == "UnaryEncoding":
-        own, other = laws.unary_thresholds(config["local_epsilon"], config["optimized"])
+        own, other = frequency.unary_thresholds(config["local_epsilon"], config["optimized"])
         bits = [
             {"held": x, "word": w, "bit": int(int(w) < (own if x else other))} for x, w in given
         ]
         return {"law": {"own": str(own), "other": str(other)}, "draws": bits}
     reports = [
-        {"value": x, "word": w, "report": mechanism.randomize(x, [int(w)], int)[0]}
+        {"value": x, "word": w, "report": mechanism.randomize(x, [int(w)].__getitem__)[0]}
         for x, w in given
     ]
-    return {"law": {"threshold": str(laws.WORDS / mechanism.gain)}, "draws": reports}
+    return {"law": {"threshold": str(frequency.WORDS / mechanism.gain)}, "draws": reports}
 
 
 def listed(mechanism: Spec, config: dict[str, Any], report: list[int]) -> Any:
@@ -87,7 +87,7 @@ def listed(mechanism: Spec, config: dict[str, Any], report: list[int]) -> Any:
     if config["mechanism"] != "EveryQuestion":
         return report if len(mechanism.counts) > 1 else report[0]
     oracles = [mechanism_of(oracle) for oracle in config["oracles"]]
-    rows = [[*wire.answer_bytes(o, mechanism.read(report, i))] for i, o in enumerate(oracles)]
+    rows = [[*wire.pack(o, mechanism.read(report, i), True)] for i, o in enumerate(oracles)]
     return [row + [0] * (max(map(len, rows)) - len(row)) for row in rows]
 
 
@@ -96,10 +96,12 @@ def words_of(given: dict[str, Any], i: int, identity: Any) -> Callable[[int], in
     if "words" in given:
         return lambda at: int(given["words"][i][str(at)])
     held = given["held"][i]
+    if given["config"]["mechanism"] == "RecoverableResponse":
+        held = 0  # its keys are drawn without looking at the value
     digest = bytes.fromhex(identity["mechanism"])
     secret = prf.secret(bytes.fromhex(given["key"]), b"words", identity, digest)
     tag = prf.tag(secret, given["people"][i], *(held if isinstance(held, list) else [held]))
-    return lambda at: prf.word(secret, tag, at)
+    return cache(lambda at: prf.word(secret, tag, at))
 
 
 def release_terms(config: dict[str, Any], mechanism: Spec, identity: Any) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def vector(given: dict[str, Any]) -> dict[str, Any]:
     reports = []
     for i, held in enumerate(given["held"]):
         word = words_of(given, i, identity)
-        reports.append(mechanism.randomize(held, [*map(word, range(mechanism.words))], word))
+        reports.append(mechanism.randomize(held, word))
     packed = [wire.pack(mechanism, report) for report in reports]
     one = wire.envelope(identity, packed[:1], bytes(16), False)
     found |= {

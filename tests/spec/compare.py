@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,18 @@ def specified(randomizer: LocalRandomizer) -> Spec:
     """What the specification makes of the same configuration."""
     config = json.loads(json.dumps(randomizer.to_config()))
     if isinstance(randomizer, ScalarMean):  # chosen by an error that the specification leaves out
-        config["cells"] = len(randomizer.points) - 1
+        config["cells"] = config["cells"] or len(randomizer.points) - 1
     return mechanism_of(config)
 
 
 def extra_word(row: int, position: int) -> int:
     """A further word of a row, by its position: any will do that both sides share."""
     return (row + 1) * (position + 3) * 0x9E3779B97F4A7C15 % WORDS
+
+
+def words_of(words: list[int], row: int = 0) -> Callable[[int], int]:
+    """The words of a row by their positions, as the specification asks for them."""
+    return lambda at: words[at] if at < len(words) else extra_word(row, at)
 
 
 def extra_words(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -62,7 +68,7 @@ def both(randomizer: Any, values: np.ndarray, words: np.ndarray) -> tuple[Any, l
     reports = np.empty((len(values), *randomizer.report_shape), dtype=randomizer.report_dtype)
     randomizer._randomize_block(values, words, extra_words, reports)
     mine = [
-        spec.randomize(value, row, lambda at, i=i: extra_word(i, at))
+        spec.randomize(value, words_of(row, i))
         for i, (value, row) in enumerate(zip(values.tolist(), words.tolist()))
     ]
     return reports, mine

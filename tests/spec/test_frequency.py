@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,
     KRandomizedResponse,
     LocalHashing,
+    PairwiseIndependentRappor,
     ProjectiveGeometryResponse,
     Rappor,
+    RecoverableResponse,
     RecursiveHadamardResponse,
     SubsetSelection,
     UnaryEncoding,
 )
 from beam_ldp.randomizers.frequency.packed_bits import DIGITS
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
-from spec import frequency, laws
+from spec import frequency
 from tests.spec import compare
 
 pytestmark = pytest.mark.exact
@@ -37,6 +40,12 @@ KINDS: dict[str, Any] = {
     "binary, all rows": lambda k, e: BinaryHadamard(k, e, drop_trivial=False),
     "geometry": ProjectiveGeometryResponse,
     "geometry of two": lambda k, e: ProjectiveGeometryResponse(k, e, 2),
+    "recoverable": RecoverableResponse,
+    "recoverable, k-ary": lambda k, e: RecoverableResponse(k, e, "single"),
+    "recoverable, squares": lambda k, e: RecoverableResponse(k, e, f"paley:{paley_from(k)}"),
+    "recoverable, planes": lambda k, e: RecoverableResponse(k, e, f"singer:2,{k.bit_length() + 2}"),
+    "pairwise": PairwiseIndependentRappor,
+    "pairwise, compact": lambda k, e: PairwiseIndependentRappor(k, e, compact=True),
     "unary": UnaryEncoding,
     "unary, symmetric": lambda k, e: UnaryEncoding(k, e, False),
     "rappor": Rappor,
@@ -47,7 +56,12 @@ KINDS: dict[str, Any] = {
     "hashing of two": lambda k, e: LocalHashing(k, e, 2),
 }
 CAP = 8.0  # of what a device may be asked, see --max-local-epsilon
-SYMBOLS = list(KINDS)[:10]
+SYMBOLS = list(KINDS)[: list(KINDS).index("pairwise")]
+
+
+def paley_from(size: int) -> int:
+    """The least prime from `size` on that leaves 3 modulo 4."""
+    return next(n for n in range(max(size, 3), 10**6) if n % 4 == 3 and finite_fields.is_prime(n))
 
 
 def some_values(size: int, count: int, seed: int) -> np.ndarray:
@@ -76,7 +90,9 @@ def test_word_by_word(kind):
             compare.check(oracle, some_values(size, 24, at), words)
 
 
-@pytest.mark.parametrize("kind", ["k-ary", "hadamard", "recursive", "binary", "hashing"])
+@pytest.mark.parametrize(
+    "kind", ["k-ary", "hadamard", "recursive", "binary", "hashing", "pairwise, compact"]
+)
 def test_huge_domains(kind):
     size = (1 << 20) + 7
     oracle = KINDS[kind](size, 7.0)
@@ -101,11 +117,24 @@ def test_the_words_beside_the_threshold(kind):
         assert reports.tolist() == [report[0] for report in mine]
 
 
+def test_the_coin_of_seeds_beside_its_threshold():
+    """Whether the own bit is one, and the seeds that make it so, the first and the last."""
+    for size, compact in ((5, False), (5, True), (300, True)):
+        oracle = PairwiseIndependentRappor(size, 1.0, compact)
+        heads = oracle._coin.threshold
+        pairs = [(coin, seed) for coin in (heads - 1, heads) for seed in (1 << 63, (1 << 64) - 1)]
+        words, values = np.array(pairs, dtype=np.uint64), np.full(4, size - 1)
+        reports, mine = compare.both(oracle, values, words)
+        assert reports.tolist() == [report[0] for report in mine]
+        spec = compare.specified(oracle)
+        assert [spec.read(report, size - 1) for report in mine] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("optimized", [True, False])
 def test_bits_whose_first_digits_are_the_threshold_s(optimized):
     """Then one more word decides, and the last of its digits that counts can."""
     oracle = UnaryEncoding(64, 1.0, optimized)
-    own, other = laws.unary_thresholds(1.0, optimized)
+    own, other = frequency.unary_thresholds(1.0, optimized)
     assert (own, other) == tuple(coin.threshold for coin in oracle._coins)
     spec = compare.specified(oracle)
     digits = [other >> 63 - i & 1 for i in range(DIGITS)]
@@ -115,7 +144,7 @@ def test_bits_whose_first_digits_are_the_threshold_s(optimized):
         given = np.array([words], dtype=np.uint64)
         ask = lambda rows, _, more=more: np.full(len(rows), more, dtype=np.uint64)  # noqa: E731
         oracle._randomize_block(np.array([5]), given, ask, reports)
-        mine = spec.randomize(5, words, lambda at, more=more: more)
+        mine = spec.randomize(5, lambda at, more=more: words[at] if at < 8 else more)
         assert np.unpackbits(reports, bitorder="little").tolist() == mine
         assert mine[0] == (more < (other << 8) % compare.WORDS)
 
@@ -136,6 +165,7 @@ ONE_WORD = {
     "recursive": (6, frequency.RecursiveHadamardResponse(6, 1.0, 2)),
     "binary": (4, frequency.BinaryHadamard(4, 1.0, True)),
     "geometry": (7, frequency.ProjectiveGeometryResponse(7, 1.0, 2)),
+    "recoverable": (7, frequency.RecoverableResponse(7, 1.0, "paley:7")),
 }
 
 
@@ -148,7 +178,7 @@ def test_the_specification_by_itself_is_unbiased_and_private(kind):
     spread = [(2 * w + 1) << 50 for w in range(1 << 13)]
     counts = []
     for held in range(size):
-        reports = [spec.randomize(held, [word], int) for word in spread]
+        reports = [spec.randomize(held, [word].__getitem__) for word in spread]
         for asked in range(size):
             found = frequency.estimate(spec, reports, asked)
             assert abs(found - (asked == held)) < 0.005, (held, asked)
@@ -160,8 +190,8 @@ def test_the_specification_by_itself_is_unbiased_and_private(kind):
 def test_gains_are_those_of_the_probabilities_that_words_have():
     """p and q as whole numbers of words, and what they give: no float between."""
     spec = frequency.KRandomizedResponse(5, 2.0)
-    threshold = laws.two_level_threshold(5, 1, 2.0)
-    q = Fraction(laws.WORDS - threshold, 5 * laws.WORDS)
-    p = q + Fraction(threshold, laws.WORDS)
+    threshold = frequency.two_level_threshold(5, 1, 2.0)
+    q = Fraction(frequency.WORDS - threshold, 5 * frequency.WORDS)
+    p = q + Fraction(threshold, frequency.WORDS)
     assert spec.gain * p + spec.offset == 1
     assert spec.gain * q + spec.offset == 0

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.frequency import SubsetSelection, UnaryEncoding
+from beam_ldp.randomizers.frequency import (
+    PairwiseIndependentRappor,
+    SubsetSelection,
+    UnaryEncoding,
+)
 from beam_ldp.randomizers.frequency.rappor_parts import RapporLaw
 from beam_ldp.randomizers.mean.two_response import BitLaw
 from beam_ldp.randomizers.words import TwoLevelLaw
-from spec import laws
+from spec import frequency as laws
 
 pytestmark = pytest.mark.exact
 
@@ -41,6 +45,20 @@ def test_permanent_bits():
         for longer in (1.01, 1.5, 2.0, 3.0):
             law = RapporLaw(epsilon, longer * epsilon, 1, None)
             assert laws.permanent_thresholds(epsilon, longer * epsilon) == (law.flip, *law.rates)
+
+
+def test_fields():
+    """Of PI-RAPPOR: primes, digits and ones, where all of them are chosen anew."""
+    for epsilon in EPSILONS[2:]:
+        for size in (2, 3, 10, 149, 5000):
+            for compact in (False, True):
+                try:
+                    oracle = PairwiseIndependentRappor(size, epsilon, compact)
+                except ValueError:  # beyond the resolution of words
+                    assert epsilon > 20
+                    continue
+                told = laws.field(size, epsilon, compact)
+                assert told == (oracle.prime, oracle.length, oracle.num_ones)
 
 
 def test_sets():

@@ -16,6 +16,9 @@ MEANS = {
     "scalar": ScalarMean(1, 4.0, radius=100.0, cells=5),
     "scalar, signed": ScalarMean(1, 0.01, radius=0.3, signed=True, cells=7),
     "scalar, one cell": ScalarMean(1, 9.0, cells=1),
+    "scalar, relative": ScalarMean(1, 2.0, radius=7.0, grid="relative", floor=0.03, ratio=1.5),
+    "scalar, corrected": ScalarMean(1, 5.0, radius=0.1, grid="corrected_relative", floor=0.02),
+    "scalar, corrected, signed": ScalarMean(1, 0.1, signed=True, grid="corrected_relative"),
     "binary": BinaryVectorMean(4, 1.7),
     "binary, every coordinate": BinaryVectorMean(3, 6.0),
     "linf": LInfMean(5, 2.0),
@@ -87,11 +90,21 @@ def test_clipping(norm, make):
     np.testing.assert_allclose(told, mechanism._check_values(vectors), rtol=1e-12)
 
 
+def test_relative_grids():
+    """Their points, to the last digits: the law counts them, so a point more is another law."""
+    for floor, ratio, epsilon in ((0.05, 1.1, 4.0), (0.3, 2.0, 0.01), (1e-3, 1.01, 9.0)):
+        for grid in ("relative", "corrected_relative"):
+            mechanism = ScalarMean(1, epsilon, 3.0, grid=grid, floor=floor, ratio=ratio)
+            spec = compare.specified(mechanism)
+            told = [spec.read([i], 0) for i in range(spec.counts[0])]
+            np.testing.assert_allclose(told, mechanism.points, rtol=1e-12)
+
+
 def test_rounding_to_the_grid_is_unbiased_in_the_specification():
     """Of the first word, evenly spread; the second speaks for the number."""
-    spec = means.ScalarMean(4.0, 10.0, 5, False)
+    spec = means.ScalarMean(4.0, 10.0, False, "uniform", 5, 0.05, 1.1)
     words = [(2 * w + 1) << 52 for w in range(1 << 11)]
     for number in (0.0, 3.3, 6.0, 9.99, 10.0):
-        reports = [spec.randomize([number], [word, 0], int) for word in words]
+        reports = [spec.randomize([number], [word, 0].__getitem__) for word in words]
         points = [2.0 * report[0] for report in reports]
         assert sum(points) / len(points) == pytest.approx(number, abs=2e-3)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean, ScalarMean
 from spec import frequency, means, wire
-from tests.spec.compare import EXACT, WORDS, specified, words_for
+from tests.spec.compare import EXACT, WORDS, specified, words_for, words_of
 from tff_adapters.kernels import kernel_for
 from tff_adapters.kernels.base import clip_to_ball
 
@@ -72,7 +72,7 @@ def test_word_by_word(name):
     sizes = np.array([len(mechanism.points)]) if scalar else mechanism.layout.columns.size
     halves = Halves(words[:, 1:] if scalar else words, sizes, words[:, 0])
     reports = kernel.respond(tf.constant(vectors), halves)
-    mine = [spec.randomize(*pair, int) for pair in zip(vectors.tolist(), words.tolist())]
+    mine = [spec.randomize(x, words_of(row)) for x, row in zip(vectors.tolist(), words.tolist())]
     assert reports.numpy().reshape(count, -1).tolist() == mine
     packed = kernel.pack(reports).numpy()
     assert [row.tobytes() for row in packed] == [wire.pack(spec, report) for report in mine]
