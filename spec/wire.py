@@ -90,7 +90,8 @@ def EveryQuestion(oracles: list[Spec]) -> Spec:
     n, words, lengths = len(oracles), [o.words for o in oracles], list(map(length, oracles))
     def randomize(values: list[int], word: Word) -> list[int]:
         def own(i: int) -> Word:
-            return lambda at: word(sum(words[:i]) + at if at < words[i] else sum(words) + i + n * at)
+            first, more = sum(words[:i]), sum(words) + i
+            return lambda at: word(first + at if at < words[i] else more + n * at)
         answers = [oracle.randomize(values[i], own(i)) for i, oracle in enumerate(oracles)]
         return [byte for o, answer in zip(oracles, answers) for byte in pack(o, answer, True)]
     def read(report: list[int], i: int) -> Any:

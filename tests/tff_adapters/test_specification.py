@@ -33,6 +33,8 @@ MECHANISMS = {
     "l2": L2Mean(100, 8.0, radius=3.0, rotation_seed=5),
     "scalar": ScalarMean(1, 4.0, radius=5.0),
     "scalar, signed": ScalarMean(1, 2.0, signed=True),
+    "scalar, relative": ScalarMean(1, 2.0, grid="relative", floor=0.03, ratio=1.5),
+    "scalar, corrected": ScalarMean(1, 5.0, radius=2.0, grid="corrected_relative"),
 }
 
 
