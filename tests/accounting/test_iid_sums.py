@@ -12,7 +12,9 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from beam_ldp.accounting.divergences import iid_sums
+from beam_ldp.accounting.divergences.hockey_stick import _law
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from tests.accounting.rdp_curves import positive_part
 
 pytestmark = pytest.mark.exact
@@ -146,9 +148,73 @@ def test_one_law_is_found_where_many_are():
         values += 10 ** rng.uniform(-3, 1) - values @ probability
         if not (values[probability > 0] > 0).any():
             continue
-        one = iid_sums._saddles(values[None], probability, n)
-        both = iid_sums._saddles(np.array([values, values]), probability, n)
+        each, count = np.array([probability] * 2), np.array([float(n)] * 2)
+        one = iid_sums._saddles(values[None], each[:1], count[:1])
+        both = iid_sums._saddles(np.array([values, values]), each, count)
         assert both == pytest.approx(float(one[0]), rel=1e-8)
         assert positive_part(values, probability, n) == pytest.approx(
             np.exp(positive_parts(np.array([values] * 2), probability, n))[:, 0], rel=1e-9
         )
+
+
+def laws_to_leave_out() -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Hockey sticks of clones, and laws of two to six values that nothing ties together."""
+    rng, found = np.random.default_rng(11), []
+    for budget in (0.5, 2.0, 6.0):
+        law = _law(ShufflePair.clones(budget))
+        for n in (300, 10**4, 10**6):
+            steps = np.expm1(np.array([0.0, 0.3, 3.0, 8.0]) / math.sqrt(n))[:, None]
+            found.append((law.difference - steps * law.second, law.probability, n))
+    for _ in range(60):
+        kinds = int(rng.integers(2, 7))
+        values = rng.normal(size=kinds) * 10 ** rng.uniform(-2, 1, kinds)
+        probability = rng.dirichlet(np.full(kinds, 0.5))
+        values -= values @ probability + 0.02 * np.abs(values).max()
+        if (values[probability > 0] > 0).any():
+            found.append((values[None], probability, int(10 ** rng.uniform(1, 5))))
+    return found
+
+
+def test_what_is_left_out_is_as_small_as_it_is_counted():
+    """Every node that is left out, looked at: the integrand is below e^-40 of that at zero."""
+    seen = left = 0
+    for values, probability, n in laws_to_leave_out():
+        each = np.broadcast_to(probability, values.shape)
+        lines = iid_sums._lines(values, each, n)
+        tau, spacing = 0.004 * lines.width, 2 * math.pi / (12.0 * lines.width)
+        last = np.full(len(values), 3600)
+        first, stop, owner = iid_sums._windows(lines, tau, spacing, last)
+        for law in range(len(values)):
+            evaluated = np.zeros(3601, dtype=bool)
+            for begin, end in zip(first[owner == law], stop[owner == law], strict=True):
+                assert not evaluated[begin:end].any()  # none twice
+                evaluated[begin:end] = True
+            omega = np.arange(3601) * spacing[law]
+            theta = lines.theta[law]
+            powers = theta * values[law]
+            tilted = probability * np.exp(powers - powers.max())
+            sums = np.exp(1j * omega[:, None] * values[law]) @ (tilted / tilted.sum())
+            with np.errstate(divide="ignore"):
+                logs = n * np.log(np.abs(sums)) - (omega * tau[law]) ** 2 / 2
+            logs -= np.log1p((omega / theta) ** 2)
+            assert evaluated[0] and logs[~evaluated].max(initial=-np.inf) <= -40.0 + 1e-6
+            seen, left = seen + evaluated.sum(), left + (~evaluated).sum()
+    assert left > 2 * seen
+
+
+def test_upper_bounds_alone_are_the_same():
+    values, probability = np.array([[3.0, 0.4, -1.1], [3.0, 0.2, -1.3]]), np.array([0.1, 0.3, 0.6])
+    low, high = positive_parts(values, probability, 500, (0.004,), lower=False)
+    assert np.isneginf(low).all()
+    assert high.tolist() == positive_parts(values, probability, 500, (0.004,))[1].tolist()
+
+
+def test_laws_of_other_probabilities_and_numbers_are_each_by_itself():
+    """As prices of unlike releases are: a kind that a law lacks has no probability."""
+    values = np.array([[1.0, -0.3, -0.3], [2.0, 0.4, -1.1], [0.5, -0.1, -0.7]])
+    probability = np.array([[0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.2, 0.7, 0.1]])
+    n = np.array([40.0, 10**4, 10**8])
+    low, high = np.exp(positive_parts(values, probability, n))
+    for i in range(3):
+        alone = positive_part(values[i], probability[i], int(n[i]))
+        assert (low[i], high[i]) == pytest.approx(alone, rel=1e-9)

@@ -322,7 +322,8 @@ class _Curve(NamedTuple):
     ) -> np.ndarray:
         """Its logarithm; see `iid_sums` for the smoothing."""
         inner = np.log1p(np.expm1(losses) / self.within)
-        found = log_hockey_sticks(pair, self.reports, inner, self.rate, smoothing)[1]
+        lower = len(smoothing) > 1  # by which it is told whether the first width does
+        _, found = log_hockey_sticks(pair, self.reports, inner, self.rate, smoothing, lower=lower)
         return math.log(self.outer) + found
 
     def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:

@@ -114,12 +114,16 @@ def log_hockey_sticks(
     epsilons: Array,
     rate: float = 1.0,
     smoothing: tuple[float, ...] = FINE,
+    *,
+    lower: bool = True,
 ) -> tuple[Array, Array]:
     """Logarithms of the same at many epsilons: lower and upper bounds, of the shape of `epsilons`.
 
-    Deltas that no double holds have a logarithm, and weigh in moments of high orders.
+    Deltas that no double holds have a logarithm, and weigh in moments of high orders. Where `lower`
+    bounds are not wanted they may be missing, and only the first width of `smoothing` is tried.
     """
-    return _log_deltas(pair, check_reports(num_reports), np.asarray(epsilons), smoothing, rate)
+    n = check_reports(num_reports)
+    return _log_deltas(pair, n, np.asarray(epsilons), smoothing, rate, lower)
 
 
 @lru_cache(maxsize=4096)
@@ -131,7 +135,12 @@ def _delta(
 
 
 def _log_deltas(
-    pair: ShufflePair, n: int, epsilons: Array, smoothing: tuple[float, ...], rate: float
+    pair: ShufflePair,
+    n: int,
+    epsilons: Array,
+    smoothing: tuple[float, ...],
+    rate: float,
+    lower: bool = True,
 ) -> tuple[Array, Array]:
     law, scale = _law(pair), rate / (n * pair.blanket_mass)
     steps = np.expm1(np.minimum(epsilons, 700.0))[:, None]
@@ -147,7 +156,7 @@ def _log_deltas(
             low[some] = high[some] = np.log(exact(pair, n, absent, steps[some, 0]))
         some = some[high[some] < _LEAST_LISTED]  # probabilities themselves may vanish
     if len(some):
-        below, high[some] = positive_parts(values[some], law.probability, n, smoothing)
+        below, high[some] = positive_parts(values[some], law.probability, n, smoothing, lower=lower)
         low[some] = low[some] if listed else below
     log_scale = math.log(scale)
     return (

@@ -12,21 +12,23 @@ function one period away, by Poisson summation), so upper bounds stay upper boun
 bound these terms are bounded and subtracted.
 
 Nothing grows with `n`: the number of nodes depends on the accuracy alone. Most of them tell
-nothing, and are not evaluated. With any two values (tilted) `v, w` of one summand, of
-probabilities `p, q`,
+nothing, and are not evaluated. With the values (tilted) `v, w, ...` of one summand, of
+probabilities `p, q, ...`,
 
-    |K(theta + i omega) / K(theta)|^2 <= 1 - 4 p q sin^2(omega (v - w) / 2),
+    |K(theta + i omega) / K(theta)|^2 = 1 - 4 sum of p q sin^2(omega (v - w) / 2) over all pairs,
 
-(all pairs of them, summed, make it an equation). Of the likeliest and the one that varies most from
-it, so that the n-th power is below `exp(-36)` unless omega is near a multiple of `2 pi / (v - w)`.
-What is left out is bounded, and added.
+of which any few make it an upper bound. Those of the likeliest value with the two that vary most
+from it are taken. Where they are below `exp(-40)` of the first node, with the other factors of the
+integrand, which is nearly everywhere but near multiples of both periods `2 pi / (v - w)` at once,
+nodes are left out. What they may hold is bounded, and added.
 
-Many laws with the same probabilities (the hockey stick at many epsilons) are evaluated at once.
+Many laws (the hockey stick at many epsilons, or prices of many releases) are evaluated at once.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -41,34 +43,42 @@ _CLOSE = 0.02
 _DECAY = 7.5  # exp(-7.5^2 / 2) = 6e-13: where frequencies are cut
 _PERIOD = 12.0  # standard deviations between images of the trapezoidal rule
 _LEFT_IMAGE = 28.0  # exp(-28): the image to the left
-_FLAT = 36.0  # where log |K^n| is below minus that, nodes are left out
-_AT_ONCE = 1 << 16  # angles, of 8 bytes: what a cache holds
+_FLAT = 40.0  # nodes are left out where the integrand is below exp(-40) of that at 0
+_LEAST_APART = 1.0  # n p q of two values between whose peaks something is left out
+_AT_ONCE = 1 << 15  # angles, of 8 bytes: what a cache holds
 _LARGER_TILTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _LONGEST_STEP = 4.0  # of the search for it, in log(theta)
 _SADDLE = 1e-10  # relative accuracy of theta, which any bound may be taken at
 
 Array = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 
 def positive_parts(
-    values: Array, probability: Array, n: int, smoothings: tuple[float, ...] = FINE
+    values: Array,
+    probability: Array,
+    n: int | Array,
+    smoothings: tuple[float, ...] = FINE,
+    *,
+    lower: bool = True,
 ) -> tuple[Array, Array]:
     """Logarithms of bounds of `E[max(S, 0)]`, which no double may hold, of many laws.
 
     Args:
         values: Shape (laws, kinds), each law with a value above zero.
-        probability: Shape (kinds,), of all laws.
-        n: Summands.
+        probability: Shape (laws, kinds), or (kinds,) of all laws.
+        n: Summands; of all laws, or of shape (laws,).
         smoothings: Widths of the Gaussian, tried until both bounds are close.
+        lower: Whether lower bounds are wanted, without which only the first width is tried.
 
     Returns:
         Lower (minus infinity where none is found) and upper ones, of shape (laws,).
     """
-    lines = _lines(values, probability, n)
+    lines = _lines(values, np.broadcast_to(probability, values.shape), n)
     low, high = np.full(len(values), -np.inf), np.full(len(values), np.inf)
     open_ones = np.arange(len(values))
-    for smoothing in smoothings:
-        below, above = _integrals(lines.at(open_ones), smoothing)
+    for smoothing in smoothings if lower else smoothings[:1]:
+        below, above = _integrals(lines.at(open_ones), smoothing, lower)
         low[open_ones] = np.maximum(low[open_ones], below)
         high[open_ones] = np.minimum(high[open_ones], above)
         apart = high[open_ones] - low[open_ones] > _CLOSE
@@ -82,37 +92,37 @@ class _Lines(NamedTuple):
     """Vertical lines of integration, and the laws of one summand tilted onto them."""
 
     values: Array  # shape (laws, kinds)
-    probability: Array  # shape (kinds,)
-    n: int
-    theta: Array  # shape (laws,), as all below but `tilted`
+    probability: Array  # likewise
+    n: Array  # shape (laws,), as all below but `gaps` and `others`
+    theta: Array
     log_mgf: Array  # of the sum, at theta
-    tilted: Array  # shape (laws, kinds)
-    mean: Array
+    likeliest: Array  # value, tilted
+    gaps: Array  # from it to the other values, shape (laws, kinds - 1)
+    others: Array  # probabilities of those, tilted
     variance: Array  # of the sum, tilted
     width: Array  # of the integrand's transform
 
-    def at(self, places: NDArray[np.intp]) -> _Lines:
+    def at(self, places: Places) -> _Lines:
         """Some of the lines."""
-        return _Lines(
-            self.values[places],
-            self.probability,
-            self.n,
-            self.theta[places],
-            self.log_mgf[places],
-            self.tilted[places],
-            self.mean[places],
-            self.variance[places],
-            self.width[places],
-        )
+        return self if len(places) == len(self.n) else _Lines(*(each[places] for each in self))
 
 
-def _lines(values: Array, probability: Array, n: int) -> _Lines:
-    theta = _saddles(values, probability, n)
+def _lines(values: Array, probability: Array, n: int | Array) -> _Lines:
+    counts = np.broadcast_to(np.asarray(n, dtype=np.float64), len(values))
+    theta = _saddles(values, probability, counts)
     powers = theta[:, None] * values
-    tilted, mean, variance = _tilted(values, powers, probability)
-    width = np.sqrt(n * variance + 2.0 / theta**2)
-    log_mgf = n * _log_mean_exp(powers, probability)
-    return _Lines(values, probability, n, theta, log_mgf, tilted, mean, n * variance, width)
+    tilted, _, variance = _tilted(values, powers, probability)
+    variance = counts * variance
+    width = np.sqrt(variance + 2.0 / theta**2)
+    log_mgf = counts * _log_mean_exp(powers, probability)
+    one = np.argmax(tilted, axis=1)[:, None]
+    rest = np.arange(values.shape[1] - 1) + (np.arange(values.shape[1] - 1) >= one)
+    likeliest = np.take_along_axis(values, one, axis=1)
+    gaps = np.take_along_axis(values, rest, axis=1) - likeliest
+    others = np.take_along_axis(tilted, rest, axis=1)
+    return _Lines(
+        values, probability, counts, theta, log_mgf, likeliest[:, 0], gaps, others, variance, width
+    )
 
 
 def _tilted(values: Array, powers: Array, probability: Array) -> tuple[Array, Array, Array]:
@@ -123,7 +133,7 @@ def _tilted(values: Array, powers: Array, probability: Array) -> tuple[Array, Ar
     return tilted, mean, (tilted * (values - mean[:, None]) ** 2).sum(axis=1)
 
 
-def _integrals(lines: _Lines, smoothing: float) -> tuple[Array, Array]:
+def _integrals(lines: _Lines, smoothing: float, lower: bool) -> tuple[Array, Array]:
     """Log-bounds of E[max(S, 0)] from the trapezoidal rule with one width of the Gaussian."""
     theta = lines.theta
     tau = smoothing * lines.width
@@ -134,13 +144,18 @@ def _integrals(lines: _Lines, smoothing: float) -> tuple[Array, Array]:
     cut[soon] = np.minimum(cut[soon], _DECAY * math.pi / 2.0 / np.sqrt(lines.variance[soon]))
     period = np.maximum(_PERIOD * lines.width, _LEFT_IMAGE / theta)
     spacing = 2.0 * math.pi / period
-    call, density = _trapezoids(lines, tau, spacing, np.ceil(cut / spacing).astype(np.int64))
-    # Beyond the cut, and between it where nodes are left out: 1 / |z|^2 sums to pi / theta or less.
-    left_out = math.exp(-0.5 * _DECAY**2) / (math.pi * cut) + math.exp(-_FLAT) / theta
+    last = np.ceil(cut / spacing).astype(np.int64)
+    call, density = _trapezoids(lines, tau, spacing, last, lower)
+    # Beyond the cut; and between it what nodes left out may hold, exp(-_FLAT) / theta^2 each.
+    reach = cut + 2.0 * spacing
+    flat = math.exp(-_FLAT) * reach / (math.pi * theta**2)
+    left_out = math.exp(-0.5 * _DECAY**2) / (math.pi * cut) + flat
     log_front = lines.log_mgf + 0.5 * (theta * tau) ** 2
     high = log_front + np.log(np.maximum(call, 0.0) + left_out)
-    # Of the density all nodes left out count the same.
-    flat = tau**2 * math.exp(-_FLAT) * (cut + 2.0 * spacing)
+    if not lower:
+        return np.full(len(high), -np.inf), high
+    # Of the density they may hold theta^2 + omega^2 times that.
+    flat *= tau**2 * (theta**2 + reach**2)
     below = call - tau**2 * density - flat - 2.0 * left_out - _images(lines, tau, period, log_front)
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(below > 0.0, log_front + np.log(below), -np.inf)
@@ -148,67 +163,99 @@ def _integrals(lines: _Lines, smoothing: float) -> tuple[Array, Array]:
 
 
 def _trapezoids(
-    lines: _Lines, tau: Array, spacing: Array, last: NDArray[np.int64]
+    lines: _Lines, tau: Array, spacing: Array, last: Places, lower: bool
 ) -> tuple[Array, Array]:
-    """Integrals of the transform with and without 1 / z^2, nodes 0 to `last` times the spacing."""
-    first, stop, owner = _windows(lines, spacing, last)
+    """Integrals of the transform with and without 1 / z^2, nodes 0 to `last` times the spacing.
+
+    Without: only where it is wanted for lower bounds.
+    """
+    laws = len(tau)
+    first, stop, owner = _windows(lines, tau, spacing, last)
     lengths = stop - first
-    call, density = np.zeros(len(tau)), np.zeros(len(tau))
+    call, density = np.zeros(laws), np.zeros(laws)
     ends = np.cumsum(lengths) * lines.values.shape[1] // _AT_ONCE
+    drift = lines.n * lines.likeliest + lines.theta * tau**2
     for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(ends)) + 1):
-        length = lengths[part]
-        offset = np.repeat(np.cumsum(length) - length - first[part], length)
-        node = (np.arange(len(offset)) - offset).astype(np.float64)
-        # The numbers of one law, as in most calls, do for all nodes.
-        of: NDArray[np.intp] | int = np.repeat(owner[part], length) if len(tau) > 1 else 0
-        omega = node * spacing[of]
-        theta, mean = lines.theta[of], lines.mean[of]
-        log_size, phase = _characteristic(omega, lines, of)
-        phase += omega * (lines.n * mean + theta * tau[of] ** 2)
-        size = np.exp(log_size - 0.5 * (omega * tau[of]) ** 2)
-        size *= np.where(node > 0.0, 2.0, 1.0)  # the negative frequencies
-        real = size * np.cos(phase)
+        length, law = lengths[part], owner[part]
+
+        def each(numbers: Array, length: Places = length, law: Places = law) -> Array:
+            """Of the law of each node; of one law, as in most calls, it does for all nodes."""
+            return np.repeat(numbers[law], length) if laws > 1 else numbers
+
+        starts = np.cumsum(length) - length
+        node = np.arange(float(length.sum())) - np.repeat((starts - first[part]) * 1.0, length)
+        omega, theta = node * each(spacing), each(lines.theta)
+        log_size, phase = _characteristic(omega, lines, each)
+        square = omega * omega
+        size = np.exp(log_size - square * each(0.5 * tau**2))
+        size[node == 0.0] *= 0.5  # the others stand for the negative frequencies too
+        # Cosine and sine by the tangent of the half, which is several times sooner computed.
+        tangent = np.tan(0.5 * (phase + omega * each(drift)))
+        sine = size * tangent / (1.0 + tangent * tangent)  # half of it, times the size
+        cosine = size - 2.0 * sine * tangent
         # Re(e^(i phase) / z^2) with z = theta + i omega.
-        twice = real * (theta**2 - omega**2) + size * np.sin(phase) * (2.0 * theta * omega)
-        twice /= (theta**2 + omega**2) ** 2
-        law = np.broadcast_to(of, len(node))
-        call += np.bincount(law, twice, len(tau))
-        density += np.bincount(law, real, len(tau))
-    scale = spacing / (2.0 * math.pi)
-    return scale * call, scale * density
+        norm = theta**2 + square
+        both = (cosine * (theta**2 - square) + 4.0 * sine * theta * omega) / (norm * norm)
+        call += np.bincount(law, np.add.reduceat(both, starts), laws)
+        if lower:
+            density += np.bincount(law, np.add.reduceat(cosine, starts), laws)
+    return spacing / math.pi * call, spacing / math.pi * density
 
 
 def _windows(
-    lines: _Lines, spacing: Array, last: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.intp]]:
+    lines: _Lines, tau: Array, spacing: Array, last: Places
+) -> tuple[Places, Places, Places]:
     """Ranges of nodes that are evaluated, and the law that each belongs to (see the module)."""
     rows = np.arange(len(last))
-    one = np.argmax(lines.tilted, axis=1)
-    gaps = np.abs(lines.values - lines.values[rows, one][:, None])
-    other = np.argmax(lines.tilted * gaps**2, axis=1)
-    gap = gaps[rows, other]
-    both = lines.tilted[rows, one] * lines.tilted[rows, other]
+    weight = lines.others * lines.gaps**2
+    one = np.argmax(weight, axis=1)
+    weight[rows, one] = 0.0
+    two = np.argmax(weight, axis=1)
+    gap, next_gap = np.abs(lines.gaps[rows, one]), np.abs(lines.gaps[rows, two])
+    each = 2.0 * lines.n * (1.0 - lines.others.sum(axis=1))
+    strength = each * lines.others[rows, one]
+    next_strength = np.where(two == one, 0.0, each * lines.others[rows, two])
+    every = ~(strength > 2.0 * _LEAST_APART) | ~(gap > 0.0)
     with np.errstate(divide="ignore"):
-        largest = np.sqrt(_FLAT / (2.0 * lines.n * both))
-    every = ~(largest < 1.0) | ~(gap > 0.0)
-    apart = np.where(every, 1.0, 2.0 * math.pi / np.where(every, 1.0, gap) / spacing)  # in nodes
-    half = np.where(every, last, apart * np.arcsin(np.minimum(largest, 1.0)) / math.pi)
-    half = np.minimum(half, last)
-    count = np.where(every, 1, np.floor((last + half) / apart).astype(np.int64) + 1)
-    owner = np.repeat(rows, count)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    centre = place * apart[owner]
-    first = np.maximum(np.floor(centre - half[owner]), 0.0).astype(np.int64)
-    stop = np.minimum(np.ceil(centre + half[owner]).astype(np.int64), last[owner]) + 1
-    after = np.append(0, stop[:-1])
-    first = np.where(place > 0, np.maximum(first, after), first)  # no node twice
-    return first, np.maximum(stop, first), owner
+        apart = np.where(every, np.inf, 2.0 * math.pi / gap)
+    count = (last * spacing / apart + 1.5).astype(np.int64)  # each reaches half way to the next
+    law = np.repeat(rows, count)
+    place = np.arange(len(law)) - np.repeat(np.cumsum(count) - count, count)
+    apart, width = apart[law], spacing[law]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        centre = np.where(place > 0, place * apart, 0.0)
+        least = np.where(place > 0, centre - 0.5 * apart, 0.0)
+        room = _FLAT - 0.5 * (least * tau[law]) ** 2 - np.log1p((least / lines.theta[law]) ** 2)
+        share = np.sqrt(np.clip(room / strength[law], 0.0, 1.0))
+        half = np.where(np.isinf(apart), last[law] * width, apart * np.arcsin(share) / math.pi)
+        # Of both pairs of values, with sin(x)^2 >= x^2 - x^4 / 3: a parabola from `lowest` on.
+        turn = 0.5 * next_gap[law]
+        away = centre - np.round(centre * turn / math.pi) * math.pi / turn
+        first_bend = strength[law] * _bend(0.5 * gap[law], half)
+        next_bend = next_strength[law] * _bend(turn, half + np.abs(away))
+        bend = first_bend + next_bend
+        lowest = first_bend * next_bend * away**2 / bend
+        radius = np.sqrt(np.maximum(room - lowest, 0.0) / bend)
+        shift = -next_bend * away / bend
+        # Where that says nothing it is not a number, and left out of these.
+        left, right = np.fmax(-half, shift - radius), np.fmin(half, shift + radius)
+        kept = (room > 0.0) & ~(lowest > room)
+    first = np.maximum(np.floor((centre + left) / width), 0.0).astype(np.int64)
+    stop = np.minimum(np.ceil((centre + right) / width), last[law]).astype(np.int64) + 1
+    first[1:] = np.where(place[1:] > 0, np.maximum(first[1:], stop[:-1]), first[1:])  # none twice
+    kept &= stop > first
+    return first[kept], stop[kept], law[kept]
 
 
-def _saddles(values: Array, probability: Array, n: int) -> Array:
+def _bend(rate: Array, reach: Array) -> Array:
+    """By how much of x^2 the square of sin(rate x) is at least, up to `reach`."""
+    return rate**2 * np.maximum(1.0 - (rate * reach) ** 2 / 3.0, 0.0)
+
+
+def _saddles(values: Array, probability: Array, n: Array) -> Array:
     """For each law the theta > 0 that minimises K(theta)^n / theta^2."""
     if len(values) == 1:
-        return np.array([_saddle(values[0].tolist(), probability.tolist(), n)])
+        return np.array([_saddle(values[0].tolist(), probability[0].tolist(), float(n[0]))])
 
     def slopes(log_theta: Array) -> tuple[Array, Array]:
         """Of log(K^n / theta^2) by log theta, and its own slope."""
@@ -234,16 +281,16 @@ def _saddles(values: Array, probability: Array, n: int) -> Array:
     return np.exp(found)
 
 
-def _gaussian_saddles(values: Array, probability: Array, n: int) -> Array:
+def _gaussian_saddles(values: Array, probability: Array, n: Array) -> Array:
     """Where the Gaussians of the same mean and variance have them."""
-    mean = values @ probability
-    square = ((values - mean[:, None]) ** 2) @ probability
+    mean = (values * probability).sum(axis=1)
+    square = ((values - mean[:, None]) ** 2 * probability).sum(axis=1)
     reach = np.sqrt(mean * mean + 8.0 * square / n)
     with np.errstate(divide="ignore", invalid="ignore"):  # in the form that does not cancel
         return np.where(mean > 0.0, 4.0 / (n * (reach + mean)), (reach - mean) / (2.0 * square))
 
 
-def _saddle(values: list[float], probability: list[float], n: int) -> float:
+def _saddle(values: list[float], probability: list[float], n: float) -> float:
     """Of one law, as a search for a root asks for it: its few numbers are too few for arrays."""
     atoms = [(v, p) for v, p in zip(values, probability, strict=True) if p > 0.0]
     least = 2.0 / (n * max(v for v, _ in atoms))  # no saddle lies below
@@ -276,27 +323,27 @@ def _log_mean_exp(powers: Array, probability: Array) -> Array:
     """Of the last axis."""
     top = powers.max(axis=-1)
     small = top < 700.0  # keeps all digits of a logarithm near 0, which is then multiplied by n
-    with np.errstate(over="ignore"):
-        near = np.log1p(np.expm1(np.where(small[..., None], powers, 0.0)) @ probability)
+    near = np.log1p((np.expm1(np.where(small[..., None], powers, 0.0)) * probability).sum(axis=-1))
     if small.all():
         return np.asarray(near)
-    far = top + np.log(np.exp(powers - top[..., None]) @ probability)
+    far = top + np.log((np.exp(powers - top[..., None]) * probability).sum(axis=-1))
     return np.where(small, near, far)
 
 
-def _characteristic(omega: Array, lines: _Lines, of: NDArray[np.intp] | int) -> tuple[Array, Array]:
+def _characteristic(
+    omega: Array, lines: _Lines, each: Callable[[Array], Array]
+) -> tuple[Array, Array]:
     """Log-modulus and phase of the n-th power of the tilted, centred characteristic function."""
     real, imaginary = np.zeros(len(omega)), np.zeros(len(omega))
-    centred = lines.values - lines.mean[:, None]
-    for kind in range(centred.shape[1]):
-        half, weight = 0.5 * omega * centred[of, kind], 2.0 * lines.tilted[of, kind]
-        sine = np.sin(half)
-        real -= weight * sine * sine
-        imaginary += weight * sine * np.cos(half)
+    for half, weight in zip(0.5 * lines.gaps.T, 2.0 * lines.others.T, strict=True):
+        tangent = np.tan(omega * each(half))
+        product = each(weight) * tangent / (1.0 + tangent * tangent)  # sine times cosine
+        imaginary += product
+        real -= product * tangent  # the sine's square
     with np.errstate(divide="ignore"):
-        squared = np.maximum(2.0 * real + real**2 + imaginary**2, -1.0)
-        log_size = 0.5 * lines.n * np.log1p(squared)
-    return log_size, lines.n * np.arctan2(imaginary, 1.0 + real)
+        squared = np.maximum(2.0 * real + real * real + imaginary * imaginary, -1.0)
+        log_size = each(0.5 * lines.n) * np.log1p(squared)
+    return log_size, each(lines.n) * np.arctan2(imaginary, 1.0 + real)
 
 
 def _images(lines: _Lines, tau: Array, period: Array, log_front: Array) -> Array:
