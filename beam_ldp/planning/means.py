@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,14 +14,14 @@ from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning.frequencies import best_first, check_target, local_limit
-from beam_ldp.randomizers import mean, registry
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean import MeanRandomizer, lower_bounds
+from beam_ldp.randomizers.mean.allocation import MOST_BITS_EACH
 from beam_ldp.randomizers.mean.base import Norm, check_numbers
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.walsh_hadamard import padded_size
-from beam_ldp.randomizers.words import bits_for
 
 # What a plan of means is asked for: the ball, the target, the limits, and what to compare with.
 
@@ -44,6 +44,7 @@ class MeanTask:
         delta: Of the central target, or of the price of a local budget.
         max_bits: Most bits per user; infinite if there is no limit.
         max_local_epsilon: Largest local budget; infinite if there is no limit.
+        max_messages: Most messages per user; infinite if there is no limit.
     """
 
     num_users: int
@@ -56,6 +57,7 @@ class MeanTask:
     delta: float | None
     max_bits: float
     max_local_epsilon: float
+    max_messages: float = math.inf
 
     def __post_init__(self) -> None:
         if isinstance(self.norm, str):
@@ -120,7 +122,6 @@ class MeanTask:
 
 
 _SMALL = 1 << 18  # coordinates: beyond, no more than one message about each
-_MOST_BITS_EACH = 32
 
 
 def mechanisms(task: MeanTask) -> Iterator[tuple[type[MeanRandomizer], float]]:
@@ -174,51 +175,41 @@ def _messages_apart(
     build = partial(
         cls.for_shuffle, task.dimension, task.epsilon, task.delta, task.hidden, radius=radius
     )
-    most = min(_most_of_bits(size, task.max_bits), _most_of_budget(task, size))
-    if most >= size:
-        full = build() if size <= _SMALL else build(messages=size)
-        yield full
-        if full.bits_per_report > task.max_bits:
-            repeats = most // size
-            yield build(messages=size * repeats if cls is mean.L2Mean else (size,) * repeats)
-    elif most >= 1:
-        yield build(messages=(most,))
-    elif task.max_local_epsilon == math.inf:
-        least = 1 + bits_for(size)
-        raise ValueError(f"a message takes {least} bits, max_bits is {task.max_bits:g}")
+    most = min(task.max_messages, _most_of_budget(task, size), math.inf if size <= _SMALL else size)
+    if most >= 1:
+        found = build(
+            max_bits=None if task.max_bits == math.inf else task.max_bits,
+            max_messages=None if most == math.inf else most,
+        )
+        yield found
+        if found.local_epsilon > task.max_local_epsilon:
+            yield _with_budget(found, task.max_local_epsilon)
     if task.max_local_epsilon < math.inf:
         yield cls(task.dimension, task.max_local_epsilon, radius)
 
 
-def _most_of_bits(size: int, max_bits: float) -> int:
-    """Most messages about `size` coordinates that take so many bits; more than one each count."""
-    if max_bits >= size:
-        return int(min(max_bits, _MOST_BITS_EACH * size))
-    return _largest(
-        int(max_bits), lambda count: count * (1 + bits_for(-(-size // count))), max_bits
-    )
+def _with_budget(found: BlockMean, local_epsilon: float) -> BlockMean:
+    """The same messages for less of a local budget."""
+    assert found.message_epsilons is not None
+    share = local_epsilon / found.local_epsilon
+    budgets = tuple(share * budget for budget in found.message_epsilons)
+    return replace(found, local_epsilon=local_epsilon, message_epsilons=budgets)
 
 
-def _most_of_budget(task: MeanTask, size: int) -> int:
+def _most_of_budget(task: MeanTask, size: int) -> float:
     """Most messages that meet the central target within `max_local_epsilon`.
 
     So many equal messages tend to a Gaussian mechanism with mu^2 = count x^2/n, x = 2 sinh(e/2).
     """
+    if task.max_local_epsilon == math.inf:
+        return math.inf
     assert task.epsilon is not None and task.delta is not None
     mu = gaussian_mu(task.epsilon, task.delta)
-
-    def budget(count: int) -> float:
-        return 2 * count * math.asinh(mu / 2 * math.sqrt(task.hidden / count))
-
-    return _largest(_MOST_BITS_EACH * size, budget, task.max_local_epsilon)
-
-
-def _largest(top: int, growing: Callable[[int], float], limit: float) -> int:
-    """The largest count up to `top` with a value of at most `limit`; 0 if there is none."""
-    low, high = 0, top
+    low, high = 0, MOST_BITS_EACH * size
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if growing(middle) <= limit else (low, middle - 1)
+        budget = 2 * middle * math.asinh(mu / 2 * math.sqrt(task.hidden / middle))
+        low, high = (middle, high) if budget <= task.max_local_epsilon else (low, middle - 1)
     return low
 
 
@@ -228,6 +219,8 @@ def _largest(top: int, growing: Callable[[int], float], limit: float) -> int:
 Model = Literal["shuffle", "local"]
 
 MAX_DIMENSION = 1 << 20
+_LADDERED = 1 << 14  # dimensions: beyond, a plan of many messages takes seconds
+_ALIKE = 1.01
 _MET = 1 + 1e-9
 
 
@@ -293,6 +286,8 @@ def plan_means(
     model: Model = "shuffle",
     honest_fraction: float = 1.0,
     only: Collection[str] | None = None,
+    max_messages: int | None = None,
+    several: bool = False,
 ) -> list[MeanPlan]:
     """Every mean mechanism for this task, best first, unusable ones last with the reason.
 
@@ -312,10 +307,13 @@ def plan_means(
         honest_fraction: Share of the reports that are certainly not fake, in (0, 1]; only those
             hide anybody.
         only: Names of the mechanisms to consider; None for all.
+        max_messages: Most messages that a user may send.
+        several: Whether a mechanism may have more rows than its most accurate one: every way to
+            tune it that no row is better than in error, bits and local epsilon.
 
     Returns:
-        One row per mechanism. First those that may be used, by `rms_error`; among errors that are
-        equal to 1 %, by bits.
+        One row per mechanism, or several. First those that may be used, by `rms_error`; among
+        errors that are equal to 1 %, by bits.
 
     >>> plans = plan_means(10_000, 16, epsilon=1.0, delta=1e-6)
     >>> plans[0].mechanism, plans[0].epsilon <= 1.0, plans[0].messages_per_user > 1
@@ -330,13 +328,19 @@ def plan_means(
     if model == "local":
         hidden, epsilon, local_epsilon, delta = 1, None, local_epsilon or epsilon, None
     size = check_integer("dimension", dimension, 1, MAX_DIMENSION)
+    if max_messages is not None:
+        check_integer("max_messages", max_messages, 1)
     task = MeanTask(
         num_users=int(num_users), hidden=hidden, dimension=size, norm=norm, radius=float(radius),
         epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, max_bits=max_bits or math.inf,
-        max_local_epsilon=local_limit(max_local_epsilon),
+        max_local_epsilon=local_limit(max_local_epsilon), max_messages=max_messages or math.inf,
     )  # fmt: skip
-    usable = ((cls, o) for cls, o in mechanisms(task) if only is None or cls.__name__ in only)
-    return best_first([_best(task, cls, outer) for cls, outer in usable])
+    usable = [(cls, o) for cls, o in mechanisms(task) if only is None or cls.__name__ in only]
+    plans = best_first([_best(task, cls, outer) for cls, outer in usable])
+    if not several:
+        return plans
+    more = [row for cls, outer in usable for row in _shorter(task, cls, outer)]
+    return best_first([*plans, *_frontier(task, plans, more)])
 
 
 def recommend_mean(
@@ -374,6 +378,48 @@ def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
     return ranked[0] if ranked[0].excluded else _priced(task, ranked[0])
 
 
+_LADDER = (1 / 8, 1 / 4, 1, 8, 64)  # bits per coordinate
+
+
+def _shorter(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> list[MeanPlan]:
+    """Further ways to tune a mechanism, without their prices: those of fewer bits."""
+    found = []
+    allowed = [task.max_bits]
+    if issubclass(cls, BlockMean) and task.local_epsilon is None and task.dimension <= _LADDERED:
+        size = padded_size(task.dimension)
+        allowed += [each * size for each in _LADDER if each * size < task.max_bits]
+    for bits in allowed:
+        with contextlib.suppress(ValueError):
+            for randomizer in variants(replace(task, max_bits=bits), cls, radius):
+                found.append(_row(task, randomizer))
+    return found
+
+
+def _frontier(
+    task: MeanTask, plans: Sequence[MeanPlan], more: Sequence[MeanPlan]
+) -> list[MeanPlan]:
+    """Those of `more` that no row is better than in everything, priced."""
+    kept = [plan for plan in plans if not plan.excluded]
+    added = []
+    for row in best_first([one for one in more if not one.excluded]):
+        if any(_as_good(other, row) for other in kept):
+            continue
+        priced = _priced(task, row)
+        if not priced.excluded:
+            kept.append(priced)
+            added.append(priced)
+    return added
+
+
+def _as_good(one: MeanPlan, other: MeanPlan) -> bool:
+    """In error (to 1 %), bits and local epsilon."""
+    return (
+        one.rms_error <= _ALIKE * other.rms_error
+        and one.bits_per_report <= other.bits_per_report
+        and one.local_epsilon <= _ALIKE * other.local_epsilon
+    )
+
+
 def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
     n, bits, budget = task.num_users, randomizer.bits_per_report, randomizer.local_epsilon
     noise = randomizer.mean_squared_error(n)
@@ -382,6 +428,9 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
     excluded = ""
     if bits > task.max_bits:
         excluded = f"{bits:,} bits per user, max_bits is {task.max_bits:,}"
+    elif randomizer.messages_per_user > task.max_messages:
+        sent = randomizer.messages_per_user
+        excluded = f"{sent:,} messages per user, max_messages is {task.max_messages:,}"
     elif budget > task.max_local_epsilon * _MET:
         excluded = f"local epsilon {budget:.4g}, above the limit of {task.max_local_epsilon:g}"
     return MeanPlan(
@@ -402,9 +451,15 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
 
 
 def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
-    price = shuffle_epsilon(row.randomizer, task.hidden, task.delta or 0.0)  # type: ignore[arg-type]
-    excluded = ""
+    """With its price; with a budget of its own where that of its first variant costs too much."""
+    randomizer: Any = row.randomizer
+    price = shuffle_epsilon(randomizer, task.hidden, task.delta or 0.0)
+    excluded = row.excluded
     if task.epsilon is not None and price > task.epsilon * _MET:
+        if row.messages_per_user == 1:
+            own = _earned(task, lambda budget: replace(randomizer, local_epsilon=budget))
+            if own < randomizer.local_epsilon:
+                return _priced(task, _row(task, replace(randomizer, local_epsilon=own)))
         excluded = f"central epsilon {price:.4g}, the target is {task.epsilon:g}"
     return replace(row, epsilon=price, excluded=excluded)
 

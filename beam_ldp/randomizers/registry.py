@@ -39,7 +39,7 @@ OWN_MODULES = {
     "KRandomizedResponse": "frequency.k_randomized_response",
     "KashinMean": "mean.kashin_mean",
     "L1Mean": "mean.lp",
-    "L2Mean": "mean.lp",
+    "L2Mean": "mean.l2_mean",
     "LInfMean": "mean.lp",
     "LimitedHadamard": "frequency.limited_hadamard",
     "LocalHashing": "frequency.local_hashing",

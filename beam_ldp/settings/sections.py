@@ -400,6 +400,13 @@ class Mechanism:
         flag="max-bits",
         metavar="BITS",
     )
+    messages: int | None = setting(
+        None,
+        "most messages of one person that auto may choose; each is shuffled on its own",
+        WHOLE,
+        flag="messages",
+        metavar="N",
+    )
     random_bits: float | None = setting(
         None,
         "random bits that a device has for a report, on average: mechanisms that take more are "
@@ -412,6 +419,8 @@ class Mechanism:
     def __post_init__(self) -> None:
         if self.max_bits is not None and self.max_bits < 1:
             raise SettingError("{mechanism.max_bits} must be >= 1")
+        if self.messages is not None and self.messages < 1:
+            raise SettingError("{mechanism.messages} must be >= 1")
         if self.random_bits is not None and not 0 < self.random_bits < math.inf:
             raise SettingError("{mechanism.random_bits} must be > 0")
 

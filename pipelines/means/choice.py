@@ -346,8 +346,14 @@ def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int)
     )
 
 
-def plans_of(settings: MeanSettings, dimension: int, in_ranges: bool) -> list[MeanPlan]:
-    """All mechanisms that the flags leave, the best first. Raises UsageError."""
+def plans_of(
+    settings: MeanSettings, dimension: int, in_ranges: bool, several: bool = False
+) -> list[MeanPlan]:
+    """All mechanisms that the flags leave, the best first; `several`: shorter ones, too, of one.
+
+    Raises:
+        UsageError: for what cannot be planned.
+    """
     name = "auto" if settings.mechanism.name == "auto" else _named(settings.mechanism.name)
     only = _for_ranges() if in_ranges else None
     if name != "auto":
@@ -367,6 +373,8 @@ def plans_of(settings: MeanSettings, dimension: int, in_ranges: bool) -> list[Me
             local_epsilon=settings.privacy.local_epsilon,
             delta=settings.privacy.delta or None,
             max_bits=settings.mechanism.max_bits,
+            max_messages=settings.mechanism.messages,
+            several=several,
             max_local_epsilon=settings.privacy.local_limit,
             model=settings.privacy.model,
             honest_fraction=settings.hiding_share,

@@ -37,9 +37,11 @@ class MeanPlans(ComparedPlans):
         self._attacked = attacked
 
     def plans_at(self, settings: Settings[Any]) -> list[MeanPlan]:
-        if settings == self.planner.settings:
-            return self.planner.plans
-        return plans_of(settings, self.planner.dimension, self.planner.ranges is not None)
+        """What was asked for with all that is worth a choice, another budget with the best."""
+        asked = settings.privacy == self.planner.settings.privacy
+        return plans_of(
+            settings, self.planner.dimension, self.planner.ranges is not None, several=asked
+        )
 
     @property
     def task(self) -> dict[str, Any]:

@@ -221,6 +221,7 @@ PARTS = (
         "mechanism",
         Mechanism,
         MECHANISM,
+        without=("messages",),
         own={
             "name": {
                 "help": "name of a frequency oracle (PACKAGE:CLASS for one of your own), or "

@@ -121,7 +121,7 @@ PARTS = (
     Part("privacy", ReaderLevels, PRIVACY),
     Part("shuffle", Shuffling, PRIVACY, only=("min_reports",)),
     Part(
-        "mechanism", Mechanism, MECHANISM,
+        "mechanism", Mechanism, MECHANISM, without=("messages",),
         own={"name": {"help": "name of a frequency oracle or mean mechanism (PACKAGE:CLASS for one "
                       "of your own), or auto for the most accurate one (see `beam-ldp plan`)"}},
     ),

@@ -167,12 +167,12 @@ def curves(
     """
     budgets = [budget * factor for factor in FACTORS]
     found = {at: plan_at(at) for at in budgets}
-    ranked = [plan.mechanism for plan in found[budget]]
+    ranked = list(dict.fromkeys(plan.mechanism for plan in found[budget]))
     errors: dict[str, dict[float, float]] = {name: {} for name in ranked}
     for at, plans in found.items():
         for plan in plans:
             if not excluded(plan) and plan.mechanism in errors:
-                errors[plan.mechanism][at] = error(plan)
+                errors[plan.mechanism].setdefault(at, error(plan))  # of several rows the best
     return [
         Curve(name, tuple(budgets), tuple(errors[name].get(at, math.nan) for at in budgets))
         for name in ranked

@@ -242,7 +242,7 @@ def test_bits_per_coordinate_and_refusals():
     assert four.messages == (64,) and four.layout.repeats(0) == 4
     assert four.squared_change == pytest.approx(64 / four.cutoff**2)
     with pytest.raises(ValueError, match="multiple"):
-        L2Mean.for_shuffle(16, 1.0, 1e-6, 2000, messages=5, method="l2")
+        L2Mean.for_shuffle(16, 1.0, 1e-6, 2000, messages=20, method="l2")
     for arguments in ((0.0, 1.0, 10, 1e-5), (1.0, 0.0, 10, 1e-5), (1.0, 1.0, 0, 1e-5)):
         with pytest.raises(ValueError, match="must"):
             budget, change, n, delta = arguments

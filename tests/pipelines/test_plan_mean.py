@@ -117,6 +117,20 @@ def test_no_mechanism_is_said_plainly() -> None:
     assert "max_bits is 2" in shown.output
 
 
+def test_fewer_messages_and_shorter_reports_have_rows_of_their_own() -> None:
+    """`--messages` leaves what sends so many; without it one mechanism has several lengths."""
+    found = json.loads(run(*CENTRAL, "--trust-shuffler", "--format", "json").output)
+    rows = [row for row in found["plans"] if not row["excluded"]]
+    bits = [row["bits_per_report"] for row in rows if row["mechanism"]["mechanism"] == "L2Mean"]
+    assert len(bits) == len(set(bits)) > 2
+    shown = run(*CENTRAL, "--messages", "1", "--format", "json")
+    rows = [row for row in json.loads(shown.output)["plans"] if not row["excluded"]]
+    assert {row["messages_per_user"] for row in rows} == {1}
+    assert "--messages" in run("plan", "mean", "--help-all").output
+    refused = run(*CENTRAL, "--messages", "0")
+    assert refused.exit_code == 2 and "--messages must be >= 1" in refused.output
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

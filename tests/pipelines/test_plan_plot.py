@@ -52,6 +52,13 @@ def test_curves_hold_every_usable_mechanism_at_every_budget() -> None:
         assert budget < 2 or error == 3 / budget
 
 
+def test_of_several_rows_of_a_mechanism_the_best_is_drawn_once() -> None:
+    found = curves(lambda b: [Fake("A", 1 / b), Fake("B", 2 / b), Fake("A", 3 / b)], 1.0,
+                   lambda plan: plan.error)  # fmt: skip
+    assert [curve.mechanism for curve in found] == ["A", "B"]
+    assert found[0].errors[FACTORS.index(1.0)] == 1.0
+
+
 def test_the_figure_shows_the_curves_and_marks_the_point() -> None:
     found = curves(fakes, 2.0, lambda plan: plan.error)
     figure = draw(found, 2.0, "fakes", "epsilon", "error")

@@ -315,3 +315,66 @@ def test_what_is_recommended_has_the_predicted_error(target):
     expected = plan.randomizer.mean_squared_error(n, vectors)
     assert expected <= plan.mean_squared_error * (1 + 1e-9)
     assert abs(np.mean(errors) - expected) < 5 * np.std(errors) / math.sqrt(runs)
+
+
+@pytest.mark.parametrize("d", [16, 128, 784])
+@pytest.mark.parametrize("budget", [1.0, 4.0, 8.0])
+def test_with_local_privacy_the_best_is_within_a_tenth_of_priv_unit(d, budget):
+    """At the same local epsilon; in 64 bits as well, where the bits of PrivUnit are 128 to 25,088
+    (784 coordinates and budget 8 only there: codebooks of 2^8 directions are within 0.12)."""
+    n = 100_000
+    least = mean.PrivUnit(d, budget).mean_squared_error(n)
+    free = recommend_mean(n, d, local_epsilon=budget, model="local")
+    short = recommend_mean(n, d, local_epsilon=budget, model="local", max_bits=64)
+    assert free.rms_error**2 <= 1.02 * least and free.local_epsilon == budget
+    assert short.rms_error**2 <= (1.12 if d == 784 else 1.1) * least
+    assert short.bits_per_report <= 44
+
+
+@pytest.mark.parametrize(("n", "d", "delta"), [(20_000, 16, 1e-6), (100_000, 784, 1e-8)])
+def test_with_a_central_target_too_each_by_its_own_pair(n, d, delta):
+    limits = {"epsilon": 1.0, "delta": delta, "max_local_epsilon": 8.0}
+    best = recommend_mean(n, d, **limits)
+    assert best.epsilon <= 1.0 and best.local_epsilon <= 8.0
+    at_its_budget = mean.PrivUnit(d, best.local_epsilon).mean_squared_error(n)
+    assert best.rms_error**2 <= 1.1 * at_its_budget
+    unit = recommend_mean(n, d, **limits, only=["PrivUnit"])
+    assert best.rms_error <= 1.01 * unit.rms_error
+
+
+def test_more_rows_are_those_that_no_row_beats(plans):
+    rows = plan_means(**TARGET, several=True)
+    usable = [row for row in rows if not row.excluded]
+    names = [row.mechanism for row in usable]
+    assert set(names) == L2 and names.count("L2Mean") >= 3 and usable[0].mechanism == names[0]
+    best = {plan.mechanism: plan for plan in plans}
+    for row in usable:
+        assert 0 < row.epsilon <= 1.0
+        assert row.rms_error >= 0.99 * best[row.mechanism].rms_error or row.mechanism == "L2Mean"
+    for one in usable:
+        for other in usable:
+            if one.config != best[one.mechanism].config and other is not one:
+                assert not (
+                    other.rms_error < 0.99 * one.rms_error
+                    and other.bits_per_report <= one.bits_per_report
+                    and other.local_epsilon <= one.local_epsilon
+                ), (one, other)
+    again = shuffle_epsilon(LocalRandomizer.from_config(usable[1].config), 10_000, 1e-6)
+    assert again == pytest.approx(usable[1].epsilon, rel=1e-9)
+
+
+def test_a_limit_on_messages():
+    for plan in plan_means(**TARGET, max_messages=20, max_bits=5000):
+        assert plan.excluded or plan.messages_per_user <= 20
+    (many,) = plan_means(**TARGET, max_messages=20, only=["L2Mean"])
+    assert many.messages_per_user == 20 and not many.excluded
+    one = plan_means(**TARGET, max_messages=1)
+    assert {plan.messages_per_user for plan in one if not plan.excluded} == {1}
+    with pytest.raises(ValueError, match="max_messages"):
+        plan_means(**TARGET, max_messages=0)
+
+
+def test_a_local_limit_takes_fewer_bits_about_blocks_or_less_of_their_budget():
+    """Priced by length, so many messages would earn more than the limit leaves."""
+    (many,) = plan_means(**TARGET, max_local_epsilon=300.0, only=["L2Mean"])
+    assert many.local_epsilon <= 300.0 * (1 + 1e-9) and not many.excluded

@@ -47,6 +47,7 @@ SECTIONS = (Charge, Mechanism, Noise, Output, People, Privacy, Shuffling, Source
         (Privacy, {"expected_users": 0}, "privacy.expected_users must lie in"),
         (Shuffling, {"min_reports": 10**12 + 1}, "shuffle.min_reports must lie in"),
         (Mechanism, {"max_bits": 0}, "mechanism.max_bits must be >= 1"),
+        (Mechanism, {"messages": 0}, "mechanism.messages must be >= 1"),
         (Mechanism, {"random_bits": 0.0}, "mechanism.random_bits must be > 0"),
         (Output, {"top": 0}, "output.top must be >= 1"),
     ],

@@ -14,7 +14,8 @@ from scipy.linalg import hadamard as hadamard_matrix
 
 from beam_ldp.randomizers.mean.allocation import level_weights
 from beam_ldp.randomizers.mean.block_mean import BlockMean
-from beam_ldp.randomizers.mean.lp import BinaryVectorMean, L2Mean
+from beam_ldp.randomizers.mean.l2_mean import L2Mean
+from beam_ldp.randomizers.mean.lp import BinaryVectorMean
 from tff_adapters.kernels.base import (
     ClientKernel,
     bytes_of,

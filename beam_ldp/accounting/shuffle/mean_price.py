@@ -122,8 +122,9 @@ def calibrate_l2_messages(
     delta: float,
     num_reports: int,
     gaussian_mu: float,
+    places: int = 1,
 ) -> float:
-    """The largest message epsilon whose price is at most (epsilon, delta), one place a message.
+    """The largest message epsilon whose price is at most (epsilon, delta).
 
     `gaussian_mu` is the Gaussian limit that the search starts from: see
     `multi_message.gaussian_mu`.
@@ -132,7 +133,7 @@ def calibrate_l2_messages(
     guess = math.log(2 * math.atanh(min(0.9, 0.8 * ideal)))
 
     def price(log_budget: float) -> float:
-        messages = BoundedMessages(columns, math.exp(log_budget), squared_change)
+        messages = BoundedMessages(columns, math.exp(log_budget), squared_change, places)
         return l2_messages_epsilon(messages, num_reports, delta)
 
     return math.exp(largest_below(price, epsilon, guess, math.log(20.0), tolerance=2e-3))
@@ -160,7 +161,8 @@ def _curvature(message_epsilon: float, num_reports: int, order: float) -> float:
     apart = np.abs(np.subtract.outer(np.arange(_CELLS), np.arange(_CELLS))) - 1
     nearest = np.maximum(apart, 0) * (2 * contrast / _CELLS)
     far = nearest > 0
-    excess[far] = np.log1p(excess[far] * nearest[far] ** 2) / nearest[far] ** 2
+    with np.errstate(over="ignore"):
+        excess[far] = np.log1p(excess[far] * nearest[far] ** 2) / nearest[far] ** 2
     return float(excess.max())
 
 

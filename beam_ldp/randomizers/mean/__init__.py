@@ -4,10 +4,10 @@ from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 from beam_ldp.randomizers.mean.codebooks import RandomCodebookMean
 from beam_ldp.randomizers.mean.directions import FixedPoint
 from beam_ldp.randomizers.mean.kashin_mean import KashinMean
+from beam_ldp.randomizers.mean.l2_mean import L2Mean
 from beam_ldp.randomizers.mean.lp import (
     BinaryVectorMean,
     L1Mean,
-    L2Mean,
     LInfMean,
     lp_mean,
     lp_mean_for_shuffle,

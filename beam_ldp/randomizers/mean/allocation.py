@@ -15,9 +15,11 @@ import math
 import numpy as np
 
 from beam_ldp.randomizers.special import brentq
+from beam_ldp.randomizers.words import bits_for
 
 # Minimizer of coth(e/2)^2 e: sinh(e) = 2 e. The best budget of one message of a local mechanism.
 BEST_MESSAGE_EPSILON = 2.1773189849653073
+MOST_BITS_EACH = 256  # messages about a coordinate: more gain a few per cent
 # The share of the error that rounding to the last level may have in the shuffle model.
 _ROUNDING_SHARE = 0.05
 _MAX_LEVELS = 30
@@ -146,6 +148,35 @@ def printed_local(
     parameters = local_epsilon * share / share.sum() / count
     epsilons = 2 * np.arcsinh(parameters / 2) * _SPENT
     return (count,) * num_levels, tuple(float(e) for e in epsilons)
+
+
+def most_messages(
+    num_coordinates: int, max_bits: float | None = None, max_messages: float | None = None
+) -> int:
+    """The most messages about so many coordinates that a user may send.
+
+    Messages about one coordinate each take a bit. Fewer than coordinates name one of a block: the
+    more of them, the smaller the blocks, and the fewer bits name a place.
+
+    Raises:
+        ValueError: if not one message fits.
+    """
+    bits = math.inf if max_bits is None else max_bits
+    most = math.inf if max_messages is None else max_messages
+    if most < 1:
+        raise ValueError(f"max_messages must be >= 1, got {max_messages}")
+    if min(bits, most) >= num_coordinates:
+        return int(min(bits, most, MOST_BITS_EACH * num_coordinates))
+
+    def width(count: int) -> int:
+        return count * (1 + bits_for(-(-num_coordinates // count)))
+
+    count = int(min(bits, most, num_coordinates))
+    while count and width(count) > bits:
+        count -= 1
+    if not count:
+        raise ValueError(f"a message takes {width(1)} bits, max_bits is {max_bits:g}")
+    return count
 
 
 def shuffle_levels(num_coordinates: int, num_users: int, gaussian_mu: float) -> int:

@@ -105,6 +105,8 @@ class BlockMean(MeanRandomizer):
         *,
         levels: int | None = None,
         messages: int | Sequence[int] | None = None,
+        max_bits: float | None = None,
+        max_messages: float | None = None,
         method: str = "auto",
         preset: Preset | None = None,
         **options: Any,
@@ -123,6 +125,9 @@ class BlockMean(MeanRandomizer):
             levels: binary digits; by default so many that rounding is below 5 % of the noise.
             messages: messages per level (one number or one per level); by default one per
                 coordinate, which needs no sampling of coordinates.
+            max_bits: most bits that a user may send: levels and messages of least error within
+                them are chosen.
+            max_messages: likewise, most messages.
             method: how the price is proved, see `accounting.multi_message`.
             preset: "thesis" for the text's level allocation and its (corrected) closed form.
             **options: radius, clipping and the mechanism's own parameters.
@@ -131,12 +136,20 @@ class BlockMean(MeanRandomizer):
         """
         accountant = accounting("shuffle.multi_message")
         size = cls._coordinates_for(dimension)
+        most = None
+        if max_bits is not None or max_messages is not None:
+            if (levels, messages, preset) != (None, None, None):
+                raise ValueError(
+                    "max_bits and max_messages choose levels and messages: give one or the other"
+                )
+            most = allocation.most_messages(size, max_bits, max_messages)
+            messages = (most,) if most < size else None
         if levels is None and messages is not None and not isinstance(messages, int):
             levels = len(messages)
         if levels is None:
             ideal = accountant.gaussian_mu(epsilon, delta)
             levels = 1 if preset else allocation.shuffle_levels(size, num_users, ideal)
-            levels = min(levels, cls.max_levels or levels)
+            levels = min(levels, cls.max_levels or levels, most // size if most else levels)
         counts = size if messages is None else messages
         per_level = (counts,) * levels if isinstance(counts, int) else tuple(counts)
         if preset:

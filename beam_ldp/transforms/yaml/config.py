@@ -49,6 +49,8 @@ _REFUSED = {
     "release.frozen_values": "publish a second time with `beam-ldp run` and a job file",
     "mechanism.max_bits": "plan with `beam-ldp plan --max-bits`, and give {mechanism.name} and "
     "{privacy.local_epsilon}",
+    "mechanism.messages": "plan with `beam-ldp plan mean --messages`, and give {mechanism.name} "
+    "and {privacy.local_epsilon}",
     "mechanism.random_bits": "plan with `beam-ldp plan --random-bits`, and run with `beam-ldp run` "
     "and a job file",
 }
