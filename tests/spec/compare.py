@@ -61,9 +61,11 @@ def words_beside(threshold: int, factor: int) -> list[int]:
     ]
 
 
-def both(randomizer: Any, values: np.ndarray, words: np.ndarray) -> tuple[Any, list[list[int]]]:
+def both(
+    randomizer: Any, values: np.ndarray, words: np.ndarray, spec: Spec | None = None
+) -> tuple[Any, list[list[int]]]:
     """The reports of the product and of the specification."""
-    spec = specified(randomizer)
+    spec = spec or specified(randomizer)
     assert spec.words == randomizer.words_per_user
     reports = np.empty((len(values), *randomizer.report_shape), dtype=randomizer.report_dtype)
     randomizer._randomize_block(values, words, extra_words, reports)
@@ -74,10 +76,10 @@ def both(randomizer: Any, values: np.ndarray, words: np.ndarray) -> tuple[Any, l
     return reports, mine
 
 
-def check(randomizer: Any, values: np.ndarray, words: np.ndarray) -> None:
+def check(randomizer: Any, values: np.ndarray, words: np.ndarray, spec: Spec | None = None) -> None:
     """Every report, bit by bit; what is summed; what is estimated, to 1e-12."""
-    spec, count = specified(randomizer), len(values)
-    reports, mine = both(randomizer, values, words)
+    spec, count = spec or specified(randomizer), len(values)
+    reports, mine = both(randomizer, values, words, spec)
     assert wire.num_bits(spec) == randomizer.bits_per_report
     packed = [wire.pack(spec, report) for report in mine]
     assert b"".join(packed) == randomizer.pack_each(reports).tobytes()
@@ -86,7 +88,7 @@ def check(randomizer: Any, values: np.ndarray, words: np.ndarray) -> None:
         return
     statistic = randomizer.accumulate(reports)
     estimate = randomizer.estimate(statistic, count).value
-    if randomizer.task == "frequency" and spec.counts[0] < 1 << 12:
+    if randomizer.task == "frequency" and spec.counts[0] < 1 << 12 and statistic.ndim == 1:
         told = frequency.statistic(spec, mine, randomizer.domain_size)
         assert told == statistic.tolist()
     for at in {*range(min(len(estimate), 12)), len(estimate) - 1}:
