@@ -12,7 +12,7 @@ from rich.console import Console
 from beam_ldp.pipelines.flags import Arguments, UsageError, print_help, read_flags
 from beam_ldp.pipelines.job_files import read_job, usage_of
 from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.usage.plan import MECHANISMS, PLANS, over_a_job
+from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
 from beam_ldp.settings.sections import EXPECTED_SHARE
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ it. A plan takes the flags of its program, and sizes where a program reads them 
 says of the release is what the program's --dry-run says.
 
 Commands:
+  convergence    How close a convex training comes to its optimum, by rounds and epsilon.
   frequency      Mechanisms for counting values: of one list, of several, in bins, in groups.
   heavy-hitters  The levels of a search for words, and how rare a word it finds.
   mean           Mechanisms for the mean of vectors, best first.
@@ -49,6 +50,7 @@ exit codes: 0 done; 2 a flag is wrong; 3 the target does not allow what is asked
 """
 SCHEMA_VERSION = 1
 DONE, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 2, 3, 130
+_OTHERS = ("convergence", "mechanisms")  # of no release
 _JOBS = (".yaml", ".yml", ".toml", ".json")
 
 
@@ -78,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _usage_of(what: str) -> Usage | None:
-    return MECHANISMS if what == "mechanisms" else PLANS.get(what)
+    return {"mechanisms": MECHANISMS, "convergence": CONVERGENCE, **PLANS}.get(what)
 
 
 def _run(what: str, flags: list[str]) -> int:
@@ -87,6 +89,8 @@ def _run(what: str, flags: list[str]) -> int:
         given = read_flags(usage, flags)
         if usage is MECHANISMS:
             list_mechanisms(given)
+        elif usage is CONVERGENCE:
+            say_convergence(given)
         else:
             say([plan_of(what, given, usage)], given)
         return DONE
@@ -94,8 +98,8 @@ def _run(what: str, flags: list[str]) -> int:
         from beam_ldp.settings.fields import nearest
 
         raise UsageError(
-            f"no plan {what!r}{nearest(what, [*PLANS, 'mechanisms'])}; give one of "
-            f"{', '.join(PLANS)}, mechanisms, or a job file"
+            f"no plan {what!r}{nearest(what, [*PLANS, *_OTHERS])}; give one of "
+            f"{', '.join([*PLANS, *_OTHERS])}, or a job file"
         )
     jobs = read_job(what, flags, lambda name: over_a_job(usage_of(name)))
     plans = [plan_of(name.replace("_", "-"), given, usage_of(name)) for name, given in jobs]
@@ -315,4 +319,30 @@ def list_mechanisms(given: Arguments) -> None:
             print(f"| {' | '.join(cells)} |")
     else:
         Console().print(mechanism_table(rows))
+    sys.stdout.flush()
+
+
+def say_convergence(given: Arguments) -> None:
+    """How close a convex training comes. Raises UsageError."""
+    from beam_ldp.pipelines.views.convergence import Question
+
+    told, privacy = given["convergence"], given["privacy"]
+    for home, names in (
+        ("convergence", ("clients", "clients_per_round", "dimension")),
+        ("privacy", ("epsilon", "delta")),
+    ):
+        for name in names:
+            if given[home].get(name) is None:
+                raise UsageError(f"--{name.replace('_', '-')} is missing")
+    try:
+        question = Question.of(told, privacy)
+        with Console(stderr=True).status("pricing rounds"):  # shown on terminals only
+            found = question.found()
+            if given[""].get("plot") is not None:
+                question.draw(given[""]["plot"], found)
+    except ValueError as error:
+        name, _, rule = str(error).partition(" ")
+        flag = {"points": "points-per-client"}.get(name, name.replace("_", "-"))
+        raise UsageError(f"--{flag} {rule}") from None
+    question.say(found, given["output"].get("format") == "json")
     sys.stdout.flush()

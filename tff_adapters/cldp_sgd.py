@@ -310,11 +310,11 @@ def convex(diameter: float, gradient_bound: float) -> Schedule:
     """`Dm / (G sqrt(t))`, for which the gap of the last iterate is proved.
 
     E F(theta_T) - F* <= 2 Dm G (2 + log T) / sqrt(T) for convex F on a set of this diameter
-    (thesis, Theorem 4.3.1; Shamir and Zhang 2013).
+    (thesis, Theorem 4.3.1; Shamir and Zhang 2013; `beam_ldp.planning.convergence`).
 
     Args:
         diameter: Dm, of the set that is projected on.
-        gradient_bound: G, see `second_moment`.
+        gradient_bound: G, root of `beam_ldp.planning.convergence.second_moment`.
     """
     check_positive("diameter", diameter)
     check_positive("gradient_bound", gradient_bound)
@@ -350,30 +350,3 @@ def piecewise(pieces: Sequence[tuple[int, float]], last: float) -> Schedule:
 def as_schedule(rate: float | Schedule) -> Schedule:
     """A number is a constant schedule."""
     return rate if callable(rate) else constant(float(rate))
-
-
-def second_moment(
-    norm: str, dimension: int, lipschitz: float, squared_error: float, reports: int
-) -> float:
-    """G^2 = max(d^(1 - 2/p), 1) L^2 + MSE / reports: bounds E ||gbar||^2 of one round.
-
-    Args:
-        norm: p of the ball: "l1", "l2" or "linf".
-        dimension: d.
-        lipschitz: L, bound of every example's gradient in that norm.
-        squared_error: of one report, worst case (`mechanism.mean_squared_error(1)`).
-        reports: k s, reports per round.
-
-    The thesis prints it without the factor of the dimension (Lemma 4.3.2), which is wrong for
-    "linf": a gradient with ||g||_inf <= L can have ||g||_2^2 = d L^2.
-
-    >>> second_moment("linf", 100, 0.1, 5.0, 50)
-    1.1
-    """
-    factor = float(dimension) if norm == "linf" else 1.0
-    return factor * lipschitz**2 + squared_error / reports
-
-
-def gap_bound(diameter: float, gradient_bound: float, rounds: int) -> float:
-    """2 Dm G (2 + log T) / sqrt(T): the expected gap of the last iterate, at most."""
-    return 2 * diameter * gradient_bound * (2 + math.log(rounds)) / math.sqrt(rounds)

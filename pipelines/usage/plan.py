@@ -303,6 +303,86 @@ MECHANISMS = Usage(
     action=ListAction,
 )  # fmt: skip
 
+
+@dataclass(frozen=True, kw_only=True)
+class ConvexTraining:
+    """A convex training, and who reports."""
+
+    clients: int | None = setting(
+        None, "number of clients", WHOLE, flag="clients", metavar="N", basic=True,
+    )  # fmt: skip
+    clients_per_round: int | None = setting(
+        None, "clients that report in each round; with {convergence.sampling} self, on average",
+        WHOLE, flag="clients-per-round", metavar="K", basic=True,
+    )  # fmt: skip
+    points_per_client: int = setting(
+        1, "data points of each client", WHOLE, flag="points-per-client", metavar="M",
+    )  # fmt: skip
+    points_sampled: int = setting(
+        1, "of them, points that a client reports the gradients of in a round", WHOLE,
+        flag="points-sampled", metavar="S",
+    )  # fmt: skip
+    sampling: str = setting(
+        "fixed", "how a round's clients are drawn: so many of all, or by a coin of each client",
+        flag="sampling", choices=("fixed", "self"),
+    )  # fmt: skip
+    dimension: int | None = setting(
+        None, "number of parameters", WHOLE, flag="dimension", metavar="D", basic=True,
+    )  # fmt: skip
+    norm: str = setting(
+        "l2", "norm in which gradients are bounded", flag="norm", choices=("l2", "linf", "l1"),
+        basic=True,
+    )  # fmt: skip
+    lipschitz: float = setting(
+        1.0, "largest norm of the gradient of a loss (default 1)", NUMBER, flag="lipschitz",
+        metavar="L", basic=True,
+    )  # fmt: skip
+    diameter: float = setting(
+        2.0, "Euclidean diameter of the set of parameters (default 2)", NUMBER, flag="diameter",
+        metavar="DM", basic=True,
+    )  # fmt: skip
+    rounds: tuple[int, ...] = setting(
+        (), "number of rounds; may be repeated (default: 1, 3, 10, 32 ... 100,000)", WHOLE,
+        flag="rounds", metavar="T", many=True, basic=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawAction:
+    """What to say beside the table."""
+
+    plot: str | None = setting(
+        None, "plot the bound against rounds, at this epsilon, a quarter and four times of it",
+        TEXT, flag="plot", metavar="FILE", basic=True,
+    )  # fmt: skip
+
+
+CONVERGENCE = Usage(
+    name="plan convergence",
+    summary="How close a convex training is sure to come to its optimum at a central epsilon, by "
+    "number of rounds: more rounds come closer, and leave less local epsilon to each report. The "
+    "bound holds for every convex loss with such gradients and is far from what most data give: "
+    "use it to choose rounds, steps and messages, not to predict an accuracy.",
+    synopsis="--clients N --clients-per-round K --dimension D --epsilon EPS --delta D [...]",
+    examples="""examples:
+  logistic regression with 100 features, in a ball of radius 1
+    beam-ldp plan convergence --clients 60000 --clients-per-round 2000 --dimension 100 \\
+        --epsilon 1 --delta 1e-6
+  gradients bounded coordinate by coordinate, and a picture
+    beam-ldp plan convergence --clients 60000 --clients-per-round 2000 --dimension 100 \\
+        --norm linf --lipschitz 0.1 --epsilon 1 --delta 1e-6 --plot convergence.png
+""",
+    parts=(
+        Part("convergence", ConvexTraining, "the training"),
+        Part("privacy", Privacy, "the privacy cost", only=("epsilon", "delta", "max_local_epsilon"),
+             own={"epsilon": {"help": "central epsilon of all rounds together"}}),
+        _FORMAT,
+    ),
+    exit_codes=EXIT_CODES,
+    runs_on_beam=False,
+    action=DrawAction,
+)  # fmt: skip
+
 PLANS = {
     "frequency": FREQUENCY, "mean": MEAN, "user-mean": USER_MEAN, "heavy-hitters": HEAVY_HITTERS,
     "train": TRAIN,

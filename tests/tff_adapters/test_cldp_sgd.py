@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from beam_ldp.accounting import local_event
 from beam_ldp.federated.samplers import FixedSizeSampling, SelfSampling
+from beam_ldp.planning import convergence
 from beam_ldp.randomizers.mean import PrivUnit
 from tff_adapters import cldp_sgd, privacy_events
 from tff_adapters.cldp_sgd import build_cldp_sgd
@@ -243,7 +244,7 @@ def test_convex_training_is_within_the_proved_gap(norm):
     kinds = {"l2": PrivUnit, "linf": LInfMean}
     mechanism = kinds[norm](8, 4.0, radius=lipschitz)
     bound = math.sqrt(
-        cldp_sgd.second_moment(
+        convergence.second_moment(
             norm, 8, lipschitz, float(mechanism.mean_squared_error(1)), per_round
         )
     )
@@ -269,5 +270,5 @@ def test_convex_training_is_within_the_proved_gap(norm):
     for _ in range(300):
         exact.round(x, y)
     gap = loss(model) - loss(best)
-    assert -1e-6 <= gap <= cldp_sgd.gap_bound(diameter, bound, rounds)
+    assert -1e-6 <= gap <= convergence.gap_bound(diameter, bound, rounds)
     assert gap < 0.5 * (start - loss(best))
