@@ -17,8 +17,8 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
     epsilon_bound,
     hockey_stick,
-    listed_configurations,
 )
+from beam_ldp.accounting.divergences.listed import listed_configurations
 from beam_ldp.accounting.divergences.loss_grid import lower_epsilon
 from beam_ldp.accounting.divergences.moments import (
     Atoms,

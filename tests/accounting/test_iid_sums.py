@@ -12,8 +12,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from beam_ldp.accounting.divergences import iid_sums
-from beam_ldp.accounting.divergences.hockey_stick import _law
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
+from beam_ldp.accounting.divergences.listed import law_of_one
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from tests.accounting.rdp_curves import positive_part
 
@@ -161,7 +161,7 @@ def laws_to_leave_out() -> list[tuple[np.ndarray, np.ndarray, int]]:
     """Hockey sticks of clones, and laws of two to six values that nothing ties together."""
     rng, found = np.random.default_rng(11), []
     for budget in (0.5, 2.0, 6.0):
-        law = _law(ShufflePair.clones(budget))
+        law = law_of_one(ShufflePair.clones(budget))
         for n in (300, 10**4, 10**6):
             steps = np.expm1(np.array([0.0, 0.3, 3.0, 8.0]) / math.sqrt(n))[:, None]
             found.append((law.difference - steps * law.second, law.probability, n))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffle_epsilons
-from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound, epsilon_near
+from beam_ldp.accounting.divergences.hockey_stick import (
+    epsilon_bound,
+    hockey_stick,
+    largest_log_ratio,
+)
+from beam_ldp.accounting.divergences.roots import safe_roots
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -51,7 +58,14 @@ def test_equal_to_the_loop_for_a_mechanism():
 def test_no_guess_is_bad_enough(guess):
     pair = ShufflePair.clones(2.0)
     exact = epsilon_bound(pair, 10**6, 1e-8, upper=True)
-    found = epsilon_near(pair, 10**6, 1e-8, guess)
+
+    def excess(_, epsilons):
+        return np.array(
+            [math.log(max(hockey_stick(pair, 10**6, epsilons[0]).upper, 1e-300) / 1e-8)]
+        )
+
+    top = np.array([largest_log_ratio(pair)])
+    found = safe_roots(excess, np.array([guess]), top, True)[0]
     assert found == pytest.approx(exact, rel=1e-8)
 
 

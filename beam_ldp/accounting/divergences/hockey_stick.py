@@ -25,7 +25,7 @@ Two ways to evaluate it:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -33,19 +33,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
-from beam_ldp.accounting.divergences.moments import binomial_log_pmf
-from beam_ldp.randomizers import special
+from beam_ldp.accounting.divergences.listed import law_of_one, listable, listed_parts
+from beam_ldp.accounting.divergences.roots import safe_roots
 from beam_ldp.randomizers.checks import check_fraction, check_not_negative
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.special import brentq
 
 MAX_REPORTS = 10**12
 
-_ENUMERATED = 350_000  # configurations: 8 MB
+_LEAST_DELTA = 1e-300  # whose logarithm is looked at
 _LEAST_LISTED = -600.0  # log of the least sum: terms left out are below e^-700 each
-_FEW = 8  # steps for which it does not pay to sort them
-# Relative allowance for floating-point rounding of a delta (see `listed_configurations`).
-_ROUNDING = 1e-9
+# Relative allowance for floating-point rounding of a delta (see `listed.listed_configurations`).
+ROUNDING = 1e-9
 
 Array = NDArray[np.float64]
 
@@ -55,15 +53,6 @@ class DeltaBounds(NamedTuple):
 
     lower: float
     upper: float
-
-
-class _Law(NamedTuple):
-    """The atoms of `B * (first, second)`; the likeliest atom comes first."""
-
-    difference: Array  # first - second, kept apart since it may be tiny
-    first: Array
-    second: Array
-    probability: Array
 
 
 def hockey_stick(
@@ -142,26 +131,25 @@ def _log_deltas(
     rate: float,
     lower: bool = True,
 ) -> tuple[Array, Array]:
-    law, scale = _law(pair), rate / (n * pair.blanket_mass)
+    law, scale = law_of_one(pair), rate / (n * pair.blanket_mass)
     steps = np.expm1(np.minimum(epsilons, 700.0))[:, None]
     # Not having been drawn makes the laws equal: it takes (1 - rate) * step off the difference.
     absent = (1.0 - rate) * n * pair.blanket_mass / rate
     values = law.difference - steps * law.second - steps * absent / n
     low, high = np.full(len(epsilons), -np.inf), np.full(len(epsilons), -np.inf)
     some = np.flatnonzero(values.max(axis=1) > 0.0)
-    listed = len(some) > 0 and listed_configurations(pair, n) is not None
+    listed = len(some) > 0 and listable(pair, n)
     if listed:
-        exact = _listed_parts if len(some) < _FEW else _ranked_parts
         with np.errstate(divide="ignore"):
-            low[some] = high[some] = np.log(exact(pair, n, absent, steps[some, 0]))
+            low[some] = high[some] = np.log(listed_parts(pair, n, absent, steps[some, 0]))
         some = some[high[some] < _LEAST_LISTED]  # probabilities themselves may vanish
     if len(some):
         below, high[some] = positive_parts(values[some], law.probability, n, smoothing, lower=lower)
         low[some] = low[some] if listed else below
     log_scale = math.log(scale)
     return (
-        np.minimum(low + (log_scale + math.log1p(-_ROUNDING)), 0.0),
-        np.minimum(high + (log_scale + math.log1p(_ROUNDING)), 0.0),
+        np.minimum(low + (log_scale + math.log1p(-ROUNDING)), 0.0),
+        np.minimum(high + (log_scale + math.log1p(ROUNDING)), 0.0),
     )
 
 
@@ -182,39 +170,88 @@ def epsilon_bounds(pair: ShufflePair, num_reports: int, delta: float) -> tuple[f
 def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> float:
     """One of `epsilon_bounds`, at half the cost."""
     n, top = check_reports(num_reports), largest_log_ratio(pair)
-    excess = _excess(pair, n, delta, upper)
-
-    def guide(epsilon: float) -> float:
-        found = rough_hockey_stick(pair, n, epsilon)
-        return math.log(max(found.upper, 1e-300) / delta)
-
-    if top <= 0.0 or excess(0.0) <= 0.0:
+    if top <= 0.0:
         return 0.0
-    guess = min(0.9 * top, gaussian_epsilon(pair, n, delta))
-    if listed_configurations(pair, n) is None and guide(0.0) > 0.0:
-        low, high = bracket(guide, guess, top, 1.5)
-        if low < high:
-            guess = brentq(guide, low, high, rtol=1e-5)
-    return safe_root(excess, guess, top, upper)
+
+    def excess(_: NDArray[np.intp], epsilons: Array) -> Array:
+        found = _delta(pair, n, float(epsilons[0]), FINE)
+        delta_there = found.upper if upper else found.lower
+        return np.array([math.log(max(delta_there, _LEAST_DELTA) / delta)])
+
+    guess = gaussian_epsilon(pair, n, delta)
+    return float(safe_roots(excess, np.array([guess]), np.array([top]), upper)[0])
 
 
-def epsilon_near(pair: ShufflePair, num_reports: int, delta: float, guess: float) -> float:
-    """The upper one of `epsilon_bounds` where it is known roughly."""
-    n, top = check_reports(num_reports), largest_log_ratio(pair)
-    excess = _excess(pair, n, delta, True)
-    root = secant_root(excess, guess, top)
-    found = None if root is None else outward(excess, root, True)
-    return epsilon_bound(pair, n, delta, upper=True) if found is None else found + ABSOLUTE
+def epsilon_uppers(releases: Sequence[tuple[ShufflePair, int, float]]) -> Array:
+    """The upper ones of `epsilon_bounds` of many releases at once: pair, reports and delta of each.
+
+    All searches take their steps together: a step costs little more than one of a single search.
+    """
+    batch = _Batch.of([(pair, check_reports(n)) for pair, n, _ in releases])
+    pairs, counts, deltas = zip(*releases, strict=True)
+    tops = np.maximum([largest_log_ratio(pair) for pair in pairs], 0.0)
+    found, some = np.zeros(len(tops)), np.flatnonzero(tops > 0.0)
+    goals = np.log(np.array(deltas, dtype=float))
+
+    def excess(places: NDArray[np.intp], epsilons: Array) -> Array:
+        logs = batch.log_uppers(some[places], epsilons)
+        return np.maximum(logs, math.log(_LEAST_DELTA)) - goals[some[places]]
+
+    guesses = np.array(list(map(gaussian_epsilon, pairs, counts, deltas)))
+    found[some] = safe_roots(excess, guesses[some], tops[some], True)
+    return found
 
 
-def _excess(pair: ShufflePair, n: int, delta: float, upper: bool) -> Callable[[float], float]:
-    """Log of the hockey stick at an epsilon over `delta`."""
+class _Batch(NamedTuple):
+    """Releases of several pairs, each of so many reports; laws as in `listed.Law`, side by side."""
 
-    def excess(epsilon: float) -> float:
-        found = _delta(pair, n, epsilon, FINE)
-        return math.log(max(found.upper if upper else found.lower, 1e-300) / delta)
+    releases: Sequence[tuple[ShufflePair, int]]
+    difference: Array  # shape (releases, kinds), as the next two
+    second: Array
+    probability: Array  # 0 of kinds that a law does not have
+    n: Array  # shape (releases,)
+    log_scale: Array  # from sums to deltas
+    listed: NDArray[np.bool_]
 
-    return excess
+    @classmethod
+    def of(cls, releases: Sequence[tuple[ShufflePair, int]]) -> _Batch:
+        """The laws of these releases."""
+        laws = [law_of_one(pair) for pair, _ in releases]
+        kinds = max(len(law.probability) for law in laws)
+
+        def rows(table: list[Array], like_the_first: bool) -> Array:
+            """As long as the longest, by repeating the first of each row or by zeros."""
+            return np.array(
+                [
+                    np.append(row, np.full(kinds - len(row), row[0] if like_the_first else 0.0))
+                    for row in table
+                ]
+            )
+
+        return cls(
+            releases,
+            rows([law.difference for law in laws], True),
+            rows([law.second for law in laws], True),
+            rows([law.probability for law in laws], False),
+            np.array([n for _, n in releases], dtype=float),
+            -np.log([n * pair.blanket_mass for pair, n in releases]),
+            np.array([listable(pair, n) for pair, n in releases]),
+        )
+
+    def log_uppers(self, places: NDArray[np.intp], epsilons: Array) -> Array:
+        """Logarithms of the upper deltas of some of the releases, each at an epsilon of its own."""
+        steps = np.expm1(np.minimum(epsilons, 700.0))[:, None]
+        values = self.difference[places] - steps * self.second[places]
+        found = np.full(len(places), -np.inf)
+        for i in np.flatnonzero(self.listed[places]).tolist():
+            delta = _delta(*self.releases[places[i]], float(epsilons[i]), FINE).upper
+            found[i] = math.log(delta) if delta > 0.0 else -np.inf
+        some = np.flatnonzero(~self.listed[places] & (values.max(axis=1) > 0.0))
+        if len(some):
+            at = places[some]
+            high = positive_parts(values[some], self.probability[at], self.n[at])[1]
+            found[some] = np.minimum(high + self.log_scale[at] + math.log1p(ROUNDING), 0.0)
+        return found
 
 
 def largest_log_ratio(pair: ShufflePair) -> float:
@@ -257,194 +294,3 @@ def gaussian_epsilon(pair: ShufflePair, n: int, delta: float) -> float:
     )
     mu = math.sqrt(spread / (n * pair.blanket_mass))
     return mu * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta)) + 0.5 * mu * mu
-
-
-@lru_cache(maxsize=4096)
-def _law(pair: ShufflePair) -> _Law:
-    ratios = np.array(pair.ratios, dtype=np.float64)
-    probability = np.array(pair.probabilities, dtype=np.float64)
-    kept = probability > 0.0
-    ratios, probability = ratios[kept], probability[kept] / probability[kept].sum()
-    ratios = ratios / (probability @ ratios)  # means of exactly 1 up to the last bit
-    first, second = ratios[:, 0], ratios[:, 1]
-    if not pair.is_witness:
-        first, second = np.append(first, 0.0), np.append(second, 0.0)
-        probability = np.append(probability * pair.blanket_mass, 1.0 - pair.blanket_mass)
-    order = np.argsort(-probability, kind="stable")
-    return _Law((first - second)[order], first[order], second[order], probability[order])
-
-
-class Configurations(NamedTuple):
-    """Every configuration of the rarer atoms: sums and probabilities."""
-
-    difference: Array  # first - second, which keeps its digits where both are nearly equal
-    first: Array
-    second: Array
-    probability: Array
-
-
-class _Ranked(NamedTuple):
-    """Configurations in the order of the step up to which they count, largest first."""
-
-    steps: Array  # negated, so that they ascend
-    difference: Array
-    second: Array
-    probability: Array
-
-
-def _listed_parts(pair: ShufflePair, n: int, absent: float, steps: Array) -> Array:
-    """E[max(difference - step * (second + absent), 0)] at each of a few steps."""
-    listed = listed_configurations(pair, n)
-    assert listed is not None
-    sums = (np.maximum(listed.difference - s * (listed.second + absent), 0.0) for s in steps)
-    return np.array([np.sum(each * listed.probability) for each in sums])
-
-
-def _ranked_parts(pair: ShufflePair, n: int, absent: float, steps: Array) -> Array:
-    """The same at many steps: configurations that do not count are not looked at."""
-    ranked, found = _ranked(pair, n, absent), np.zeros(len(steps))
-    for i, count in enumerate(np.searchsorted(ranked.steps, -steps, side="left").tolist()):
-        sums = ranked.difference[:count] - steps[i] * ranked.second[:count]
-        found[i] = np.sum(np.maximum(sums, 0.0) * ranked.probability[:count])
-    return found
-
-
-@lru_cache(maxsize=16)
-def _ranked(pair: ShufflePair, n: int, absent: float) -> _Ranked:
-    """What can happen, ranked, where `absent` is added to the second density (see the module)."""
-    listed = listed_configurations(pair, n)
-    assert listed is not None
-    second = listed.second + absent
-    with np.errstate(divide="ignore", invalid="ignore"):
-        steps = np.where(listed.difference > 0.0, listed.difference / second, 0.0)
-    order = np.argsort(-steps, kind="stable")[: np.count_nonzero(steps > 0.0)]
-    return _Ranked(
-        -steps[order],
-        listed.difference[order],
-        second[order],
-        listed.probability[order],
-    )
-
-
-@lru_cache(maxsize=16)
-def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
-    """All that a batch of `n` reports can look like; None where that is too much to list.
-
-    Rounding of a probability is at most 2e-11 of itself. Two kinds of reports: `binomial_log_pmf`.
-    More kinds are listed up to 835 reports, where log n! is below 5000, and an exponent adds no
-    more than a dozen terms that are no larger, each off by a few 1e-16 of that. Sums of `n` ratios
-    lose n 1e-16 of a term, 4e-11. All of it is well within `_ROUNDING`.
-    """
-    law = _law(pair)
-    rare = float(law.probability[1:].sum())  # 1 - probability[0] would lose digits
-    kinds = len(law.probability) - 1
-    if math.comb(n + kinds, kinds) > _ENUMERATED:
-        return None
-    if kinds == 1:
-        rarer = np.arange(n + 1)
-        return Configurations(
-            (n - rarer) * law.difference[0] + rarer * law.difference[1],
-            (n - rarer) * law.first[0] + rarer * law.first[1],
-            (n - rarer) * law.second[0] + rarer * law.second[1],
-            np.exp(binomial_log_pmf(rarer, n, rare)),
-        )
-    counts = np.arange(n + 1.0)
-    log_factorial = special.gammaln(counts + 1.0)
-    sums = np.zeros((3, 1))
-    of_kind = np.stack([law.difference, law.first, law.second])
-    log_weight = np.full(1, log_factorial[n])
-    room = np.array([n])
-    for kind in range(1, kinds + 1):
-        choices = room + 1
-        owner = np.repeat(np.arange(len(room)), choices)
-        taken = np.arange(len(owner)) - np.repeat(np.cumsum(choices) - choices, choices)
-        term = counts * math.log(law.probability[kind]) - log_factorial
-        log_weight = log_weight[owner] + term[taken]
-        sums = sums[:, owner] + of_kind[:, kind, None] * counts[taken]
-        room = room[owner] - taken
-    term = (counts * math.log1p(-rare) if kinds else 0.0) - log_factorial
-    difference, first, second = sums + of_kind[:, 0, None] * room
-    return Configurations(difference, first, second, np.exp(log_weight + term[room]))
-
-
-# Roots of falling curves, found quickly and left on the safe side only --------------------
-
-
-ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
-
-_MOST_SECANTS = 12
-_USUAL_SLOPE = -25.0  # of log delta in log epsilon, at deltas of about 1e-6 in large crowds
-
-
-def safe_root(excess: Callable[[float], float], guess: float, top: float, upper: bool) -> float:
-    """The epsilon where `excess` changes its sign, never on the unsafe side.
-
-    Args:
-        excess: Falls with epsilon, through zero.
-        guess: Where to look first; below `top`.
-        top: Epsilon at which it is negative for certain.
-        upper: Whether the result must be at or above the root; else at or below.
-    """
-    root = secant_root(excess, guess, top)
-    found = None if root is None else outward(excess, root, upper)
-    near = top * (1.0 - 1e-7)
-    if found is None and excess(near) > 0.0:  # a search would take long, and gain nothing
-        return top * (1.0 + 1e-12) + ABSOLUTE if upper else near
-    if found is None:
-        low, high = bracket(excess, guess, top, 1.001)
-        if low == high:
-            return top * (1.0 + 1e-12) + ABSOLUTE if upper else top * (1.0 - 1e-9)
-        root = brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10)
-        found = outward(excess, root, upper)
-    if found is None:
-        found = high if upper else low
-    return found + ABSOLUTE if upper else max(0.0, found - ABSOLUTE)
-
-
-def secant_root(excess: Callable[[float], float], guess: float, top: float) -> float | None:
-    """The root by a few secants in the logarithm of epsilon, or None if they do not find it."""
-    position = math.log(max(guess, 1e-300))
-    last: tuple[float, float] | None = None
-    slope = _USUAL_SLOPE
-    for _ in range(_MOST_SECANTS):
-        if not math.exp(position) < top * (1.0 - 1e-9):
-            return None
-        found = excess(math.exp(position))
-        if last is not None:
-            slope = (found - last[1]) / (position - last[0])
-        if not slope < 0.0:
-            return None
-        step = -found / slope
-        if abs(step) < 1e-10:
-            return math.exp(position + step)
-        last = (position, found)
-        position += max(-0.5, min(0.5, step))
-    return None
-
-
-def outward(excess: Callable[[float], float], root: float, upper: bool) -> float | None:
-    """A few steps to the safe side of a root that a finder may have left on either."""
-    for away in (3e-10, 3e-9, 3e-8, 3e-7):
-        moved = root * (1.0 + away if upper else 1.0 - away)
-        if (excess(moved) <= 0.0) == upper:
-            return moved
-    return None
-
-
-def bracket(
-    excess: Callable[[float], float], guess: float, top: float, growth: float
-) -> tuple[float, float]:
-    """Two epsilons around the root; twice `top` if only pure privacy reaches it."""
-    low = high = guess
-    if excess(guess) > 0.0:
-        while True:
-            low, high, growth = high, min(top, high * growth), min(1.5, growth**2)
-            if high >= top:
-                inside = top * (1.0 - 1e-9)
-                return (top, top) if low >= inside or excess(inside) > 0.0 else (low, inside)
-            if excess(high) <= 0.0:
-                return low, high
-    while True:
-        low, high, growth = low / growth, low, min(1.5, growth**2)
-        if excess(low) > 0.0:
-            return low, high
