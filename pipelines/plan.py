@@ -270,8 +270,9 @@ def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
 
 
 def _train(given: Arguments, usage: Usage) -> Plans:
-    """Of bundled data, or of so many clients of one's own."""
-    from beam_ldp.pipelines.training.plan import DataFacts, bundled_facts
+    """Of data that is dealt out, or of so many clients of one's own."""
+    from beam_ldp.federated.idx import holds_idx
+    from beam_ldp.pipelines.training.plan import DataFacts, known_facts
     from beam_ldp.pipelines.training.plans import make_plan
     from beam_ldp.pipelines.training.settings import check_train, shape_of
     from beam_ldp.pipelines.training.view import TrainPlans
@@ -279,12 +280,11 @@ def _train(given: Arguments, usage: Usage) -> Plans:
 
     told, clients = dict(given["training"]), given["sizes"].get("clients")
     if clients is None:
-        if told.get("data", BUNDLED[0]) not in BUNDLED:
+        data = told.get("data", BUNDLED[0])
+        if data not in BUNDLED and not holds_idx(data):
             raise UsageError("--clients is missing: how many there are, for files are not read")
         settings = check_train(given)
-        question = settings.question
-        facts = bundled_facts(question.data, question.points_per_client)
-        return TrainPlans(make_plan(settings, facts))
+        return TrainPlans(make_plan(settings, known_facts(settings)))
     shape, classes = shape_of(told.get("shape")), told.get("classes")
     if clients < 1 or shape is None or classes is None or classes < 2:
         raise UsageError("--clients must be >= 1, and needs --shape and --classes (at least 2)")

@@ -31,7 +31,7 @@ from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
-from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
+from beam_ldp.pipelines.training.plan import TrainingPlan, known_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
 from beam_ldp.pipelines.training.view import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 NO_TENSORFLOW = (
     "training needs TensorFlow Federated, which is not installed here: `make tff` in the "
     "repository of beam-ldp makes an environment that has it (Python 3.11, .venv-tff/); --dry-run "
-    "works without it for bundled data"
+    "works without it for bundled data and IDX files"
 )
 
 
@@ -77,7 +77,7 @@ def execute(
         JobError: if the training fails; the rounds that ran stay charged.
     """
     has_tensorflow = importlib.util.find_spec("tensorflow_federated") is not None
-    if not has_tensorflow and not (settings.only_plan and settings.bundled):
+    if not has_tensorflow and not (settings.only_plan and settings.dealt):
         raise UsageError(NO_TENSORFLOW)
     told, early = _told(settings)  # refused before anything is loaded
     if early is not None and settings.only_plan:
@@ -127,11 +127,10 @@ def to_check(given: Arguments) -> Job:
 
 
 def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
-    """What is checked first: the columns of files; of bundled data the cost, with its plan."""
-    question = settings.question
-    if not settings.bundled:
+    """What is checked first: the columns of files; of images that are dealt out, a plan."""
+    if not settings.dealt:
         return _job_of_files(settings), None
-    plan = make_plan(settings, bundled_facts(question.data, question.points_per_client))
+    plan = make_plan(settings, known_facts(settings))
     rounds, price = plan.rounds, plan.epsilon_of(plan.rounds)
     worst = Price(price, plan.reports_per_round, plan.charged_event_of(rounds))
 

@@ -17,7 +17,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import Resumed, leaves_like
-from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, bundled_facts
+from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, known_facts
 from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import CLDP_SGD
@@ -26,7 +26,8 @@ from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import Schedule, build_cldp_sgd, piecewise
 from tff_adapters.compat import tff
-from tff_adapters.data import BadRowsError, Clients, DataMissingError, load, load_files
+from tff_adapters.data import Clients, DataMissingError, load, load_idx
+from tff_adapters.files import BadRowsError, load_files
 from tff_adapters.local_central import TwoLedgersBudget, build_local_central
 from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
 from tff_adapters.training import PersonalRounds
@@ -40,10 +41,8 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
         UsageError: if it cannot be had, or is not as described.
     """
     try:
-        if settings.bundled:
-            clients = load(settings.question.data, settings.question.points_per_client)
-            if settings.question.shards_per_client is not None:
-                clients = in_shards(clients, settings.question.shards_per_client)
+        if settings.dealt:
+            clients = _dealt(settings)
         else:
             clients = _from_files(settings, settings.question.data)
     except (ValueError, DataMissingError) as error:
@@ -58,8 +57,8 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
         clients.num_classes,
         num_test,
     )
-    if settings.bundled:
-        expected = bundled_facts(settings.question.data, settings.question.points_per_client)
+    if settings.dealt:
+        expected = known_facts(settings)
         if facts != expected:
             raise JobError(
                 f"{settings.question.data} is not what was expected: {facts} instead of {expected}"
@@ -67,12 +66,24 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
     return clients, facts
 
 
+def _dealt(settings: TrainSettings) -> Clients:
+    """Images of a name or of a folder of IDX files."""
+    question = settings.question
+    if settings.bundled:
+        clients = load(question.data, question.points_per_client)
+    else:
+        clients = load_idx(question.data, question.points_per_client, settings.num_classes)
+    if question.shards_per_client is None:
+        return clients
+    return in_shards(clients, question.shards_per_client)
+
+
 def _from_files(settings: TrainSettings, path: str) -> Clients:
-    assert settings.question.label is not None and settings.question.classes is not None
+    assert settings.question.label is not None
     how: dict[str, Any] = dict(
         features=settings.question.features,
         label=settings.question.label,
-        num_classes=settings.question.classes,
+        num_classes=settings.num_classes,
         shape=settings.shape,
         scale=settings.question.scale,
         bad_rows=settings.question.bad_rows,

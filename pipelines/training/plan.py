@@ -20,6 +20,7 @@ from scipy import stats
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.literature.schedule import UNLIKELY
+from beam_ldp.federated.idx import IdxError, IdxFolder
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
@@ -72,6 +73,25 @@ def bundled_facts(name: str, points_per_client: int) -> DataFacts:
     if count * points_per_client > examples or count < 1:
         raise UsageError(f"--points-per-client must be at most {examples:,} for {name}")
     return DataFacts(count, points_per_client, shape, 10, test)
+
+
+def known_facts(settings: TrainSettings) -> DataFacts:
+    """The facts of data that is dealt out to clients: of a name, or of a folder of IDX files.
+
+    Raises:
+        UsageError: if the folder is not as it should be, or a client would have more than there is.
+    """
+    name, points = settings.question.data, settings.question.points_per_client
+    if settings.bundled:
+        return bundled_facts(name, points)
+    try:
+        found = IdxFolder.open(name)
+    except IdxError as error:
+        raise UsageError(f"--data: {error}") from None
+    count = found.num_examples // points
+    if count < 1:
+        raise UsageError(f"--points-per-client must be at most {found.num_examples:,} for {name}")
+    return DataFacts(count, points, found.shape, settings.num_classes, found.num_test)
 
 
 def count_parameters(model: str, shape: Shape, num_classes: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
+from beam_ldp.federated.idx import holds_idx
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.settings import Settings, check_dataset_named, need, settings_from
 from beam_ldp.pipelines.usage.train import (
@@ -39,6 +40,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
 
 _CLIPS = {"l2": 0.005, "linf": 0.01, "l1": 0.1}
 _CENTRAL_CLIPS = {ADAPED: 1.0, LOCAL_CENTRAL: 0.05}
+_CLASSES = 10  # where nobody says how many
 # Server steps are given as length moved per round along a clipped gradient.
 _STEPS = {"l2": 0.1, "linf": 0.001, "l1": 0.1}
 
@@ -89,13 +91,23 @@ class TrainSettings(Settings[TrainingQuestion]):
         return self.question.data in BUNDLED
 
     @property
+    def dealt(self) -> bool:
+        """Whether the data is examples that are dealt out to clients: of a name, or IDX files."""
+        return self.bundled or holds_idx(self.question.data)
+
+    @property
+    def num_classes(self) -> int:
+        """Labels are 0 to that, less one."""
+        return self.question.classes or _CLASSES
+
+    @property
     def one_report_per(self) -> str:
         """Whose report is charged as one, as the ledger's rows say it."""
         if self.protects_points:
             return "client, of whose points one is protected"
         if self.question.client_id is not None:
             return f"client, by column {self.question.client_id}"
-        return "client, as the data is dealt out" if self.bundled else "client, by file"
+        return "client, as the data is dealt out" if self.dealt else "client, by file"
 
     @property
     def protects_points(self) -> bool:
@@ -122,6 +134,8 @@ def check_train(given: Arguments) -> TrainSettings:
     _check_sampling(question, given)
     if settings.bundled:
         _check_bundled(question, given)
+    elif settings.dealt:
+        _check_idx(question, given)
     else:
         _check_files(question, given)
     check_dataset_named(settings.charge, settings.noise)
@@ -220,9 +234,20 @@ def _check_bundled(question: TrainingQuestion, given: Arguments) -> None:
         raise UsageError(f"--public-clients is for files; {question.data} is public")
 
 
+def _check_idx(question: TrainingQuestion, given: Arguments) -> None:
+    for name in ("features", "label", "client_id", "shape", "scale", "test_data", "bad_rows"):
+        if name in given["training"]:
+            raise UsageError(
+                f"{USAGE.flag_of(f'training.{name}')} is for other files than the IDX files of "
+                f"{question.data}, which hold images, labels and public examples"
+            )
+    if question.classes is not None and question.classes < 2:
+        raise UsageError("--classes must be >= 2")
+
+
 def _check_files(question: TrainingQuestion, given: Arguments) -> None:
     if question.shards_per_client is not None:
-        raise UsageError("--shards-per-client is for bundled data")
+        raise UsageError("--shards-per-client is for bundled data and folders of IDX files")
     if not os.path.exists(question.data):
         raise UsageError(
             f"--data must be one of {', '.join(BUNDLED)}, or a file or folder that exists; "

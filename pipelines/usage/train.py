@@ -26,19 +26,20 @@ class ClientData:
 
     data: str = setting(
         "",
-        "digits, mnist5k, mnist, emnist-synthetic; or a folder of one Parquet or TFRecord file "
-        "per client; or one Parquet or CSV file with {training.client_id}",
+        "digits, mnist5k, mnist, emnist-synthetic; or a folder of IDX files (images and labels, as "
+        "MNIST is published); or of one Parquet or TFRecord file per client; or one Parquet or CSV "
+        "file with {training.client_id}",
         flag="data", metavar="NAME|PATH", basic=True,
     )  # fmt: skip
     points_per_client: int = setting(
         1,
-        "examples per client: bundled data is dealt out accordingly, clients in files need that"
-        " many (default 1)",
+        "examples per client: bundled data and IDX files are dealt out accordingly, clients in "
+        "other files need that many (default 1)",
         COUNT, flag="points-per-client", metavar="M",
     )  # fmt: skip
     shards_per_client: int | None = setting(
         None,
-        "bundled data: sort it by label and cut it into shards, S per client, so that each "
+        "bundled data and IDX files: sort by label and cut into shards, S per client, so that each "
         "holds about S labels (default: dealt out at random)",
         COUNT, flag="shards-per-client", metavar="S",
     )  # fmt: skip
@@ -54,7 +55,8 @@ class ClientData:
         None, "one file: column with the client id", flag="client-id", metavar="NAME",
     )  # fmt: skip
     classes: int | None = setting(
-        None, "files: how many labels there are", WHOLE, flag="classes", metavar="K",
+        None, "files: how many labels there are (IDX files: default 10)", WHOLE,
+        flag="classes", metavar="K",
     )  # fmt: skip
     shape: str | None = setting(
         None, "files: shape of an example (default: flat)", flag="shape", metavar="HxWxC",

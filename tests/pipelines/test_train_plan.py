@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from types import SimpleNamespace
 
 import dp_accounting
@@ -17,13 +18,19 @@ from beam_ldp.pipelines import job_files, programs, train
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
-from beam_ldp.pipelines.training.plan import DataFacts, bundled_facts, count_parameters
+from beam_ldp.pipelines.training.plan import (
+    DataFacts,
+    bundled_facts,
+    count_parameters,
+    known_facts,
+)
 from beam_ldp.pipelines.training.plans import make_plan, mechanism_for
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
+from tests.idx_files import write_folder
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
 DRY = f"{USUAL} --dry-run"
@@ -106,6 +113,69 @@ def test_files_need_their_columns(tmp_path):
         settings_of(DRY.replace("mnist5k", "mnist6k"))
     found = settings_of(text, "--features a,b --label y --classes 2 --shape 28x28")
     assert (found.question.features, found.shape) == (("a", "b"), (28, 28, 1))
+
+
+# Folders of IDX files ----------------------------------------------------------------------------
+
+
+IDX = "--local-epsilon 2 --clients-per-round 20 --epochs 3 --delta 1e-5 --dry-run"
+
+
+@pytest.mark.exact
+def test_idx_files_are_planned_from_their_headers(tmp_path, capsys):
+    """Like data of a name: sizes and price are known, and a dry run needs no TensorFlow."""
+    folder = write_folder(tmp_path / "images", 60, 20, ".gz")
+    settings = settings_of(f"--data {folder} {IDX} --points-per-client 2 --shards-per-client 2")
+    assert settings.dealt and not settings.bundled
+    assert settings.one_report_per == "client, of whose points one is protected"
+    assert known_facts(settings) == DataFacts(30, 2, (8, 8, 1), 10, 20)
+    told = f"--data {folder} {IDX} --format json"
+    assert train.main(told.split()) == programs.DONE
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rounds"], found["model"]) == (9, "logistic") and "tensorflow" not in sys.modules
+    named = settings_of(f"--data {folder} {IDX} --classes 12")
+    assert known_facts(named).num_classes == 12
+
+
+@pytest.mark.exact
+def test_a_folder_with_other_images_is_another_training(tmp_path):
+    """A training that goes on beside fewer or larger images would cost something else."""
+    first, fewer, larger = (
+        settings_of(f"--data {write_folder(tmp_path / name, count, 20, side=side)} {IDX}")
+        for name, count, side in (("a", 60, 8), ("b", 50, 8), ("c", 60, 9))
+    )
+    one, *others = (make_plan(s, known_facts(s)).identity("x") for s in (first, fewer, larger))
+    again = make_plan(first, known_facts(first)).identity("x")
+    assert one == again and all(one != other for other in others)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("--features a", "--features is for other files than the IDX files"),
+        ("--scale 255", "--scale is for other files"),
+        ("--test-data x", "--test-data is for other files"),
+        ("--bad-rows drop", "--bad-rows is for other files"),
+        ("--classes 1", "--classes must be >= 2"),
+    ],
+)
+def test_flags_that_idx_files_have_no_use_for(tmp_path, more, message):
+    folder = write_folder(tmp_path / "images")
+    with pytest.raises(UsageError, match=message):
+        settings_of(f"--data {folder} {IDX} {more}")
+
+
+@pytest.mark.exact
+def test_idx_files_that_are_wrong_are_a_wrong_flag(tmp_path, capsys):
+    folder = write_folder(tmp_path / "images")
+    told = f"--data {folder} {IDX} --points-per-client 61"
+    with pytest.raises(UsageError, match="--points-per-client must be at most 60"):
+        known_facts(settings_of(told))
+    (folder / "train-labels-idx1-ubyte").unlink()
+    assert train.main(f"--data {folder} {IDX}".split()) == programs.MISUSED
+    assert "--data: " in (said := " ".join(capsys.readouterr().err.split())), said
+    assert "no file of train labels" in said
 
 
 @pytest.mark.exact

