@@ -5,7 +5,7 @@
 Each setting is trained once per seed, with accuracy on held-out images after every epoch; any
 accountant then maps rounds to epsilon. The papers' Figs 4.2 and 5.7 (MNIST, 60,000 clients, 10,000
 or 2,000 in a round) are scaled to data that ships in packages; every setting says how. One process
-holds all clients (`tff_adapters.models`): the law of the reports is that of
+holds all clients (`tff_adapters.simulated`): the law of the reports is that of
 `build_cldp_sgd`, and tested to be. Training is resumable: what is in federated_curves.json is not
 trained again, and after --minutes no further seed is started. Writes federated_curves.json, .md and
 .png.
@@ -99,7 +99,8 @@ def trained(setting: Setting, seed: int) -> dict[str, Any]:
     """Accuracy after every epoch, from the first (before any round) on."""
 
     from tff_adapters.data import load
-    from tff_adapters.models import SimulatedTraining, build_keras_model, count_parameters, evaluate
+    from tff_adapters.models import build_keras_model, count_parameters, evaluate
+    from tff_adapters.simulated import SimulatedTraining
 
     data = load(setting.data)
     x, y = np.concatenate(list(data.features)), np.concatenate(list(data.labels))

@@ -16,7 +16,7 @@ from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.randomizers.mean.base import Norm
 from tff_adapters.compat import language, tff
 
-_ORDERS = {"l1": 1, "l2": 2, "linf": math.inf}
+ORDERS = {"l1": 1, "l2": 2, "linf": math.inf}
 
 
 def flatten(value: Any) -> Any:
@@ -76,8 +76,8 @@ def _size(shape: Any) -> int:
 
 def check_ball(norm: str, radius: float) -> None:
     """Raises ValueError unless `norm` is known and `radius` is a finite number above zero."""
-    if norm not in _ORDERS:
-        raise ValueError(f"norm must be one of {', '.join(_ORDERS)}, got {norm!r}")
+    if norm not in ORDERS:
+        raise ValueError(f"norm must be one of {', '.join(ORDERS)}, got {norm!r}")
     check_positive("radius", radius)
 
 
@@ -103,7 +103,7 @@ def clip_by_norm(vectors: Any, norm: str, radius: float) -> Any:
     # Relative to the largest entry, so that no square overflows or vanishes.
     largest = tf.reduce_max(tf.abs(vectors), axis=1, keepdims=True)
     shape = vectors / tf.where(largest > 0, largest, tf.ones_like(largest))
-    length = tf.norm(shape, ord=_ORDERS[norm], axis=1, keepdims=True)
+    length = tf.norm(shape, ord=ORDERS[norm], axis=1, keepdims=True)
     outside = length * largest > radius
     onto = shape * (radius / tf.where(length > 0, length, tf.ones_like(length)))
     return tf.where(outside, onto, vectors)
@@ -171,4 +171,4 @@ def norm_at_most(vectors: Any, norm: Norm, limit: Any) -> Any:
     """
     finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
     scaled = tf.where(finite, vectors, tf.zeros_like(vectors)) / limit
-    return tf.cast(tf.norm(scaled, ord=_ORDERS[norm], axis=1, keepdims=True) <= 1.0, tf.float64)
+    return tf.cast(tf.norm(scaled, ord=ORDERS[norm], axis=1, keepdims=True) <= 1.0, tf.float64)

@@ -11,18 +11,10 @@ import tensorflow_federated as tff
 
 from beam_ldp.accounting import local_event
 from beam_ldp.federated.samplers import FixedSizeSampling, SelfSampling
-from beam_ldp.planning import convergence
 from beam_ldp.randomizers.mean import PrivUnit
 from tff_adapters import cldp_sgd, privacy_events
 from tff_adapters.cldp_sgd import build_cldp_sgd
-from tff_adapters.kernels import kernel_for
-from tff_adapters.models import (
-    SimulatedTraining,
-    build_keras_model,
-    model_fn_for,
-    per_example_gradients,
-    simulation_generator,
-)
+from tff_adapters.models import model_fn_for
 
 SHAPE, CLASSES = (3,), 2
 RNG = np.random.default_rng(7)
@@ -152,123 +144,3 @@ def test_a_client_with_fewer_points_than_declared_fails_the_round():
 def test_refused_settings(how, message):
     with pytest.raises(ValueError, match=message):
         process_of(**how)
-
-
-# In one graph -----------------------------------------------------------------------------------
-
-
-@pytest.mark.exact
-def test_the_simulation_takes_the_same_noiseless_step():
-    for norm in ORDERS:
-        model = build_keras_model("logistic", SHAPE, CLASSES)
-        training = SimulatedTraining(model, None, 1.0, norm=norm, clip=0.5, block=5)
-        training.round(X, Y)
-        found = np.concatenate([w.numpy().ravel() for w in model.trainable_weights])
-        np.testing.assert_allclose(found, -clipped_gradients(norm, 0.5).mean(axis=0), atol=1e-6)
-        before = found.copy()
-        training.round(X[:0], Y[:0])
-        after = np.concatenate([w.numpy().ravel() for w in model.trainable_weights])
-        assert (before == after).all() and training.rounds == 2
-
-
-@pytest.mark.exact
-def test_gradients_of_a_convolution_are_those_of_single_examples():
-    model = build_keras_model("cnn-16", (16, 16, 1), 3, 1)
-    x = RNG.normal(size=(3, 16, 16, 1)).astype(np.float32)
-    y = np.array([0, 1, 2], np.int32)
-    rows = per_example_gradients(model, tf.constant(x), tf.constant(y)).numpy()
-    for i in range(3):
-        with tf.GradientTape() as tape:
-            loss = tf.keras.losses.sparse_categorical_crossentropy(
-                y[i : i + 1], model(x[i : i + 1]), from_logits=True
-            )
-        parts = tape.gradient(loss, model.trainable_weights)
-        one = np.concatenate([np.ravel(part) for part in parts])
-        np.testing.assert_allclose(rows[i], one, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.statistical
-def test_the_simulations_noise_is_the_mechanisms():
-    """Mean squared error of 200 rounds of 12 reports: within 6 standard errors. Fixed seed."""
-    mechanism = PrivUnit(8, 3.0, radius=0.5)
-    model = build_keras_model("logistic", SHAPE, CLASSES)
-    training = SimulatedTraining(model, mechanism, 1.0, seed=11)
-    errors, steps = [], []
-    truth = clipped_gradients("l2", 0.5).mean(axis=0)
-    for _ in range(200):
-        for weight in model.trainable_weights:
-            weight.assign(tf.zeros_like(weight))
-        training.round(X, Y)
-        steps.append(-np.concatenate([w.numpy().ravel() for w in model.trainable_weights]))
-        errors.append(((steps[-1] - truth) ** 2).sum())
-    expected = mechanism.variance(12, clipped_gradients("l2", 0.5)).sum()
-    spread = np.std(errors) / math.sqrt(len(errors))
-    assert abs(np.mean(errors) - expected) < 6 * spread
-    assert (np.abs(np.mean(steps, axis=0) - truth) < 6 * np.sqrt(expected / 8 / 200) * 2).all()
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("kind", ["LInfMean", "PrivUnit"])
-def test_other_seeds_are_other_noise(kind):
-    """Correlation of 650 coordinates below 5 standard errors; TensorFlow's own seeds give 0.99."""
-    from beam_ldp.randomizers import mean
-
-    kernel = kernel_for(getattr(mean, kind)(650, 1.5))
-    nothing = tf.zeros([240, 650], tf.float64)
-
-    def noise(seed):
-        reports = kernel.randomize(nothing, simulation_generator(seed))
-        return kernel.decode(kernel.accumulate(reports), 240).numpy()
-
-    assert abs(np.corrcoef(noise(1), noise(2))[0, 1]) < 5 / math.sqrt(650)
-    assert (noise(1) == noise(1)).all()
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_convex_training_is_within_the_proved_gap(norm):
-    """Spec 2.5: E F(theta_T) - F* <= 2 Dm G (2 + log T) / sqrt(T), logistic loss on an l2 ball.
-
-    Gradients are bounded by L in the norm, so nothing is clipped. Fixed seed; the gap is also
-    demanded to be below what no training at all has, where the bound itself is not.
-    """
-    from beam_ldp.randomizers.mean import LInfMean
-
-    generator = np.random.default_rng(3)
-    people, rounds, per_round, diameter = 400, 400, 200, 2.0
-    x = generator.normal(size=(people, *SHAPE))
-    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-    y = (x @ [1.0, -2.0, 0.5] + 0.3 * generator.normal(size=people) > 0).astype(np.int32)
-    # ||(p - onehot) (x, 1)||: at most sqrt(2) sqrt(2) in l2, and 1 in linf.
-    lipschitz = 2.0 if norm == "l2" else 1.0
-    kinds = {"l2": PrivUnit, "linf": LInfMean}
-    mechanism = kinds[norm](8, 4.0, radius=lipschitz)
-    bound = math.sqrt(
-        convergence.second_moment(
-            norm, 8, lipschitz, float(mechanism.mean_squared_error(1)), per_round
-        )
-    )
-    model = build_keras_model("logistic", SHAPE, CLASSES)
-    training = SimulatedTraining(
-        model,
-        mechanism,
-        cldp_sgd.convex(diameter, bound),
-        radius=diameter / 2,
-        seed=5,
-    )
-
-    def loss(one):
-        found = tf.keras.losses.sparse_categorical_crossentropy(y, one(x), from_logits=True)
-        return float(tf.reduce_mean(found))
-
-    start = loss(model)
-    for _ in range(rounds):
-        chosen = generator.choice(people, per_round, replace=False)
-        training.round(x[chosen], y[chosen])
-    best = build_keras_model("logistic", SHAPE, CLASSES)
-    exact = SimulatedTraining(best, None, 1.0, radius=diameter / 2)
-    for _ in range(300):
-        exact.round(x, y)
-    gap = loss(model) - loss(best)
-    assert -1e-6 <= gap <= convergence.gap_bound(diameter, bound, rounds)
-    assert gap < 0.5 * (start - loss(best))
