@@ -6,9 +6,12 @@ import copy
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks.adaped_table import claims, page
+from benchmarks import adaped_table
+from benchmarks.adaped_table import CLASSES_EACH, claims, deal, measure, page
+from tests.idx_files import write_folder
 
 pytestmark = pytest.mark.exact
 
@@ -47,3 +50,40 @@ def test_rows_of_fewer_seeds_are_named():
     text = page(KNOWN["tables"], KNOWN)
     named = "DP-AdaPeD without noise (2), DP-FedAvg at 27.3 (3), DP-FedAvg without noise (2)"
     assert f"Fewer than 4 seeds: {named};" in text
+
+
+def test_a_folder_of_images_is_shared_out_and_its_public_part_tests(tmp_path):
+    """Every image of a digit that somebody holds has one owner; tests are of the own digits."""
+    folder = write_folder(tmp_path / "few", 400, 100)
+    clients = deal(str(folder), 3, 20)
+    held = np.concatenate([c.x.reshape(len(c.x), -1) for c in clients])
+    assert len(np.unique(held, axis=0)) == len(held) == 400
+    for one in clients:
+        digits = set(one.y.tolist())
+        assert len(digits) == CLASSES_EACH == len(set(one.test_y.tolist()) | digits)
+        assert len(one.test_y) == 10 * CLASSES_EACH
+    assert {tuple(sorted(set(c.y.tolist()))) for c in clients} != {(0, 1, 2)}
+
+
+def test_what_is_known_is_not_trained_again_and_one_seed_has_no_spread(tmp_path, monkeypatch):
+    folder = str(write_folder(tmp_path / "few", 100, 50))
+    ran = []
+
+    def trained(*told):
+        ran.append(told)
+        return 0.5 + 0.01 * len(ran), 1.0
+
+    monkeypatch.setattr(adaped_table, "personal_accuracy", trained)
+    monkeypatch.setattr(adaped_table, "shared_accuracy", trained)
+    monkeypatch.setattr(adaped_table, "network", lambda side, seed: None)
+    kept = []
+    first = measure(folder, [0], 6, 5, keep=lambda rows: kept.append(copy.deepcopy(rows)))
+    assert len(ran) == len(kept) == 9
+    again = measure(folder, [0], 6, 5, known=copy.deepcopy(kept[4]))
+    assert len(ran) == 9 + 4 and [len(row["accuracy"]) for row in again] == [1] * 9
+    both = measure(folder, [0, 1], 6, 5, known=first)
+    assert len(ran) == 13 + 9 and [len(row["accuracy"]) for row in both] == [2] * 9
+    told = {"rounds": 6, "seeds": [0], "parameters": {"few": 5}}
+    text = page({"few": again}, told)
+    assert "| local only | 0 (nothing is sent) | 51.00 | 1 | - |" in text
+    assert "not changed here" in text and "does not hold in this setting" in text
