@@ -1,0 +1,391 @@
+"""The papers' trainings on MNIST, at the papers' scale: accuracy, and what it costs.
+
+    make mnist
+    .venv-tff/bin/python -m benchmarks.paper_trainings train [--only NAME] [--seeds 1] [--share 1]
+    .venv-tff/bin/python -m benchmarks.paper_trainings plot
+
+`train` goes on where it was stopped, killed or not: after every epoch the accuracy goes into
+paper_trainings.json, and the weights with the noise's generator into build/paper_trainings/. Who
+is drawn in a round follows from seed and round, so that an interrupted training has the numbers of
+an uninterrupted one. All trainings are brought to a share of their rounds before any goes further:
+whenever it ends, all have come about as far. `plot` makes the page and the plot from the record.
+
+60,000 clients of one image; a process plays them all (`tff_adapters.simulated`). Seeds also give
+the initial weights. Figures of the papers are known by the numbers in their text alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+RECORD = "paper_trainings.json"
+DELTA = 1e-5
+SHARES = (0.02, 0.06, 0.12, 0.25, 0.5, 1.0)  # of the rounds, to which all are brought in turn
+Rates = tuple[tuple[int, float], ...]  # (epochs, rate)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One training of the papers.
+
+    Attributes:
+        name: of it.
+        source: the figure whose text gives the numbers, and what is ours.
+        model: see `tff_adapters.models`.
+        norm, clip, local_epsilon: of a report.
+        clients_per_round, epochs: of the training; an epoch is 60,000 reports.
+        rates: learning rates, (epochs, rate) in order; the last goes on.
+        clients: of one image each.
+    """
+
+    name: str
+    source: str
+    model: str
+    norm: str
+    clip: float
+    local_epsilon: float
+    clients_per_round: int
+    epochs: int
+    rates: Rates
+    clients: int = 60_000
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        return self.clients // self.clients_per_round
+
+
+PRIV_UNIT = dict(norm="l2", clip=0.005, local_epsilon=2.0, clients_per_round=2_000, epochs=200)
+SETTINGS = (
+    Setting("CNN, l2", "arXiv Fig 5(b)", "cnn-16", rates=((30, 12.0), (30, 4.0), (140, 3.5)),
+            **PRIV_UNIT),
+    Setting("CNN, linf", "thesis Fig 5.7, arXiv Fig 5(a)", "cnn-16", "linf", 0.01, 1.5,
+            10_000, 200, ((70, 0.3), (130, 0.18))),
+    Setting("logistic, l2", "arXiv Fig 5(b) with logistic regression and one rate, both ours",
+            "logistic", rates=((200, 20.0),), **PRIV_UNIT),
+)  # fmt: skip
+# In the papers' text: (epsilon by their theorem, accuracy, standard deviation over runs), and the
+# epochs after which the theorem gives that epsilon.
+PRINTED = {
+    "CNN, l2": ((3.0, 0.8115, 0.007, 50), (5.8, 0.897, 0.005, 200)),
+    "CNN, linf": ((1.4, 0.80, 0.018, 35), (2.91, 0.90, 0.005, 178)),
+}
+ACCOUNTANTS = {
+    "thesis": "thesis, Theorem 5.4.1",
+    "any mechanism": "clone pair, privacy losses",
+    "this mechanism": "own pair, privacy losses",
+}
+COLOURS = {"thesis": "#d1495b", "any mechanism": "#1f5fa8", "this mechanism": "#1b998b"}
+
+
+def mechanism_of(setting: Setting, dimension: int) -> Any:
+    """What a client sends its gradient through."""
+    from beam_ldp.randomizers.mean import LInfMean, PrivUnit
+
+    kind: Any = PrivUnit if setting.norm == "l2" else LInfMean
+    return kind(dimension, setting.local_epsilon, radius=setting.clip)
+
+
+def digest_of(setting: Setting) -> str:
+    """What a run and its checkpoint are of: another setting of the same name is another run."""
+    return json.dumps(asdict(setting), sort_keys=True)
+
+
+class Images:
+    """MNIST, as `make mnist` leaves it."""
+
+    def __init__(self, folder: Path) -> None:
+        from beam_ldp.federated.idx import IdxFolder
+
+        found = IdxFolder.open(folder)
+        self.shape = found.shape
+        self.examples, self.labels = found.examples(10)
+        self.test, self.test_labels = found.test(10)
+
+
+class Run:
+    """A setting and a seed, as far as it has come."""
+
+    def __init__(self, setting: Setting, seed: int, images: Images, folder: Path) -> None:
+        from tff_adapters.cldp_sgd import piecewise
+        from tff_adapters.models import build_keras_model, count_parameters
+        from tff_adapters.simulated import SimulatedTraining
+
+        self.setting, self.seed, self.images = setting, seed, images
+        self.dimension = count_parameters(setting.model, images.shape, 10)
+        model = build_keras_model(setting.model, images.shape, 10, seed)
+        each = setting.rounds_per_epoch
+        *steps, (_, last) = setting.rates
+        self.training = SimulatedTraining(
+            model,
+            mechanism_of(setting, self.dimension),
+            piecewise([(epochs * each, rate) for epochs, rate in steps], last),
+            seed=seed,
+        )
+        self.accuracy: list[float] = []
+        self.seconds = 0.0
+        self._digest = digest_of(setting)
+        self._file = folder / f"{setting.name.replace(', ', '-').replace(' ', '-')}-{seed}.npz"
+        if self._file.exists():
+            self._restore()
+        else:
+            self._measure()
+
+    def to(self, epochs: int) -> None:
+        """Train up to so many epochs, and keep each."""
+        while len(self.accuracy) - 1 < epochs:
+            start = time.process_time()
+            for _ in range(self.setting.rounds_per_epoch):
+                draw = np.random.default_rng([self.seed, self.training.rounds])
+                chosen = draw.choice(
+                    self.setting.clients, self.setting.clients_per_round, replace=False
+                )
+                self.training.round(self.images.examples[chosen], self.images.labels[chosen])
+            self._measure()
+            self.seconds += time.process_time() - start
+            self._keep()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the page and the plot are made from."""
+        return {
+            "setting": self.setting.name, "digest": self._digest, "seed": self.seed,
+            "parameters": self.dimension, "epochs": len(self.accuracy) - 1,
+            "rounds": self.training.rounds, "seconds": round(self.seconds, 1),
+            "accuracy": [round(a, 4) for a in self.accuracy],
+        }  # fmt: skip
+
+    def _measure(self) -> None:
+        from tff_adapters.models import evaluate
+
+        found = evaluate(self.training.model, self.images.test, self.images.test_labels)
+        self.accuracy.append(found["accuracy"])
+
+    def _keep(self) -> None:
+        """Both files or neither: the record is in the checkpoint, and is copied from there."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._file.with_suffix(".part.npz")
+        np.savez(partial, digest=self._digest, accuracy=self.accuracy, seconds=self.seconds,
+                 **self.training.state)  # fmt: skip
+        os.replace(partial, self._file)
+
+    def _restore(self) -> None:
+        with np.load(self._file) as kept:
+            if str(kept["digest"]) != self._digest:
+                raise SystemExit(f"{self._file} is of another setting: move it away")
+            self.training.restore(kept)
+            self.accuracy, self.seconds = kept["accuracy"].tolist(), float(kept["seconds"])
+
+
+def train(settings: Sequence[Setting], options: argparse.Namespace) -> None:
+    """Bring all trainings to the share of rounds that was asked for, step by step."""
+    images = Images(options.data)
+    path = options.output / RECORD
+    runs: dict[tuple[str, int], Run] = {}
+    for share in [s for s in SHARES if s < options.share] + [options.share]:
+        for seed in options.seeds:
+            for setting in settings:
+                if options.only not in (None, setting.name):
+                    continue
+                key = setting.name, seed
+                if key not in runs:
+                    runs[key] = Run(setting, seed, images, options.checkpoints)
+                    remember(path, runs[key].record)
+                run = runs[key]
+                for epoch in range(len(run.accuracy), round(share * setting.epochs) + 1):
+                    run.to(epoch)
+                    remember(path, run.record)
+                    print(f"{setting.name}, seed {seed}: epoch {epoch} of {setting.epochs}, "
+                          f"accuracy {run.accuracy[-1]:.4f}", flush=True)  # fmt: skip
+
+
+def remember(path: Path, record: dict[str, Any]) -> None:
+    """Put a run into the record, in place of what is known of it."""
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    key = record["digest"], record["seed"]
+    kept = [r for r in runs if (r["digest"], r["seed"]) != key] + [record]
+    kept.sort(key=lambda r: (r["setting"], r["seed"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part")
+    partial.write_text(
+        json.dumps({"schema_version": 1, "delta": DELTA, "runs": kept}, indent=1) + "\n"
+    )
+    os.replace(partial, path)
+
+
+# The page and the plot, from the record ------------------------------------------------------
+
+
+def price(setting: Setting, dimension: int, accountant: str, epochs: int) -> float:
+    """Epsilon of so many epochs, at `DELTA`."""
+    from beam_ldp.accounting.literature.methods import price_of
+    from beam_ldp.accounting.literature.schedule import Schedule
+
+    mechanism = mechanism_of(setting, dimension)
+    rounds = epochs * setting.rounds_per_epoch
+    schedule = Schedule(
+        setting.local_epsilon, setting.clients, setting.clients_per_round, rounds,
+        randomizer=mechanism,
+    )  # fmt: skip
+    return float(price_of(ACCOUNTANTS[accountant], schedule, DELTA) or np.nan)
+
+
+def priced(setting: Setting, dimension: int, epochs: int) -> dict[str, np.ndarray]:
+    """Epsilon after every epoch, from none on, by each accountant."""
+    return {
+        name: np.array([0.0, *(price(setting, dimension, name, e + 1) for e in range(epochs))])
+        for name in ACCOUNTANTS
+    }
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The runs of a setting, cut to the epochs that all of them have."""
+
+    setting: Setting
+    runs: list[dict[str, Any]]
+
+    @property
+    def epochs(self) -> int:
+        return min(run["epochs"] for run in self.runs)
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Mean over seeds, after every epoch."""
+        return np.mean([run["accuracy"][: self.epochs + 1] for run in self.runs], axis=0)
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Standard deviation over seeds; zero of one."""
+        cut = np.array([run["accuracy"][: self.epochs + 1] for run in self.runs])
+        return cut.std(axis=0, ddof=1) if len(cut) > 1 else np.zeros(self.epochs + 1)
+
+
+def curves_of(settings: Sequence[Setting], record: dict[str, Any]) -> list[Curve]:
+    """What is known of each setting; runs of settings that have changed since are left out."""
+    found = []
+    for setting in settings:
+        mine = [run for run in record["runs"] if run["digest"] == digest_of(setting)]
+        if mine:
+            found.append(Curve(setting, mine))
+    return found
+
+
+def page(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> str:
+    """What is known, as Markdown."""
+    lines = [
+        "# The papers' trainings on MNIST, at the papers' scale", "",
+        "Command: `make mnist`, `python -m benchmarks.paper_trainings train`, then `plot` (in "
+        f"`.venv-tff`). 60,000 clients of one image, 10,000 public images, delta = {DELTA:g}. "
+        "**How far it went stands in the third column**; `train` goes on from there, and the plot "
+        "is of what is recorded.", "",
+        "| training | parameters | epochs run | seeds | accuracy | eps, thesis | eps, any "
+        "mechanism | eps, this mechanism | seconds of processor a round |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for curve, epsilon in zip(curves, prices):
+        one, runs = curve.setting, curve.runs
+        rounds = sum(run["rounds"] for run in runs)
+        seconds = sum(run["seconds"] for run in runs) / rounds if rounds else 0.0
+        spread = f" +- {curve.spread[-1]:.3f}" if len(runs) > 1 else ""
+        cells = [
+            one.name, f"{runs[0]['parameters']:,}", f"{curve.epochs} of {one.epochs}",
+            ", ".join(str(run["seed"]) for run in runs), f"{curve.accuracy[-1]:.3f}{spread}",
+            *(f"{epsilon[name][-1]:.3g}" for name in ACCOUNTANTS), f"{seconds:.2f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "What the papers print, and what that many epochs cost:", "",
+              "| training | eps printed | accuracy printed | epochs | eps, thesis | eps, any "
+              "mechanism | eps, this mechanism | accuracy here |",
+              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for curve in curves:
+        for printed, accuracy, sd, epochs in PRINTED.get(curve.setting.name, ()):
+            cost = [price(curve.setting, curve.runs[0]["parameters"], name, epochs)
+                    for name in ACCOUNTANTS]  # fmt: skip
+            here = f"{curve.accuracy[epochs]:.3f}" if epochs <= curve.epochs else "not reached"
+            cells = [curve.setting.name, f"{printed:g}", f"{accuracy:.4g} +- {sd:g}", str(epochs),
+                     *(f"{c:.3g}" for c in cost), here]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "The trainings:", ""]
+    lines += [
+        f"* {c.setting.name}: {c.setting.source}; {c.setting.clients_per_round:,} clients a round, "
+        f"{c.setting.norm} clip {c.setting.clip:g}, local epsilon {c.setting.local_epsilon:g}, "
+        "rates " + ", ".join(f"{rate:g} for {n} epochs" for n, rate in c.setting.rates)
+        for c in curves
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def plot(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]], path: Path) -> None:
+    """Accuracy against epsilon, by three accountants; the papers' numbers as points."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(curves), 4.2), dpi=140, layout="constrained")
+    FigureCanvasAgg(figure)
+    for i, (curve, epsilon) in enumerate(zip(curves, prices)):
+        axes = figure.add_subplot(1, len(curves), i + 1)
+        mean, spread = curve.accuracy, curve.spread
+        for name, colour in COLOURS.items():
+            axes.plot(epsilon[name][1:], mean[1:], color=colour, marker=".", markersize=3,
+                      label=f"ours, priced by: {name}")  # fmt: skip
+            axes.fill_between(epsilon[name][1:], (mean - spread)[1:], (mean + spread)[1:],
+                              color=colour, alpha=0.2, linewidth=0)  # fmt: skip
+        printed = PRINTED.get(curve.setting.name, ())
+        for n, (where, accuracy, sd, _) in enumerate(printed):
+            axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", capsize=3, linestyle="",
+                          label="papers, at their epsilon" if n == 0 else None)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_ylim(0, 1)
+        axes.set_xlabel(f"epsilon at delta = {DELTA:g}")
+        axes.set_ylabel("accuracy, 10,000 public images")
+        seeds = len(curve.runs)
+        axes.set_title(
+            f"{curve.setting.name}: {curve.epochs} of {curve.setting.epochs} epochs, "
+            f"{seeds} seed{'s' if seeds > 1 else ''}", fontsize=10,
+        )  # fmt: skip
+        axes.grid(color="#e3e7eb")
+        axes.legend(fontsize=7, frameon=False, loc="upper left")
+    figure.suptitle("MNIST, 60,000 clients: the same training, priced by the thesis and by us")
+    figure.savefig(path)
+
+
+def show(settings: Sequence[Setting], output: Path) -> str:
+    """Write the page and the plot; the page."""
+    curves = curves_of(settings, json.loads((output / RECORD).read_text()))
+    prices = [priced(c.setting, c.runs[0]["parameters"], c.epochs) for c in curves]
+    text = page(curves, prices)
+    (output / "paper_trainings.md").write_text(text)
+    plot(curves, prices, output / "paper_trainings.png")
+    return text
+
+
+def main(arguments: Sequence[str] | None = None, settings: Sequence[Setting] = SETTINGS) -> None:
+    """Train, or show what was trained."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=("train", "plot"))
+    parser.add_argument("--only", choices=[s.name for s in settings], help="this training alone")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--share", type=float, default=1.0, help="of the rounds (default: all)")
+    parser.add_argument("--data", type=Path, default=Path(".data/mnist"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--checkpoints", type=Path, default=Path("build/paper_trainings"))
+    options = parser.parse_args(arguments)
+    if options.action == "train":
+        train(settings, options)
+    else:
+        print(show(settings, options.output))
+
+
+if __name__ == "__main__":
+    main()

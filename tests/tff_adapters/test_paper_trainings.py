@@ -1,0 +1,102 @@
+"""The papers' trainings as a benchmark: broken off and gone on with, shown from the record."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import paper_trainings
+from benchmarks.paper_trainings import PRINTED, SETTINGS, Setting, main, price, priced
+from tests.idx_files import write_folder
+
+pytestmark = pytest.mark.e2e
+TINY = Setting("tiny, l2", "ours", "logistic", "l2", 0.5, 4.0, 20, 4, ((1, 1.0), (3, 0.5)), 60)
+SECOND = replace(TINY, name="tiny, linf", norm="linf")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_folder(tmp_path / "data", 60, 30)
+
+
+def run(folder, data, *more, settings=(TINY, SECOND)):
+    told = ["train", "--data", data, "--output", folder, "--checkpoints", folder / "kept", *more]
+    main([str(word) for word in told], settings)
+    runs = json.loads((folder / "paper_trainings.json").read_text())["runs"]
+    return {one["setting"]: one for one in runs if one.pop("seconds") >= 0}
+
+
+def test_a_training_that_was_killed_twice_has_the_numbers_of_one_that_was_not(
+    data, tmp_path, monkeypatch
+):
+    """In the middle of an epoch, and between a checkpoint and the record of it."""
+    whole = run(tmp_path / "whole", data)
+    assert whole["tiny, l2"]["epochs"] == 4 and whole["tiny, l2"]["rounds"] == 12
+    assert len(whole["tiny, l2"]["accuracy"]) == 5
+    assert whole["tiny, l2"]["accuracy"] != whole["tiny, linf"]["accuracy"]
+
+    from tff_adapters.simulated import SimulatedTraining
+
+    real, broken = SimulatedTraining.round, tmp_path / "broken"
+
+    def dies(self, features, labels):
+        if self.rounds == 7:
+            raise KeyboardInterrupt
+        real(self, features, labels)
+
+    monkeypatch.setattr(SimulatedTraining, "round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(broken, data)
+    monkeypatch.setattr(SimulatedTraining, "round", real)
+    known = json.loads((broken / "paper_trainings.json").read_text())["runs"]
+    assert [one["rounds"] for one in known] == [6, 6]  # two epochs of both, before any third
+
+    def unwritten(path, record):
+        if record["rounds"] == 9:
+            raise KeyboardInterrupt
+        remember(path, record)
+
+    remember = paper_trainings.remember
+    monkeypatch.setattr(paper_trainings, "remember", unwritten)
+    with pytest.raises(KeyboardInterrupt):
+        run(broken, data)
+    monkeypatch.setattr(paper_trainings, "remember", remember)
+    assert run(broken, data) == whole
+
+    other = replace(TINY, clip=0.4)
+    with pytest.raises(SystemExit, match="is of another setting: move it away"):
+        run(broken, data, settings=(other,))
+
+
+def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, capsys):
+    run(tmp_path, data, "--share", "0.5", "--seeds", "1", "2", settings=(TINY,))
+    shutil.rmtree(tmp_path / "kept")
+    shutil.rmtree(data)
+    main(["plot", "--output", str(tmp_path)], (TINY, SECOND))
+    page = (tmp_path / "paper_trainings.md").read_text()
+    assert page in capsys.readouterr().out
+    row = next(line for line in page.splitlines() if line.startswith("| tiny, l2"))
+    assert "| 650 | 2 of 4 | 1, 2 | 0." in row and "+-" in row and "tiny, linf" not in page
+    assert (tmp_path / "paper_trainings.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "setting", [s for s in SETTINGS if s.name in PRINTED], ids=lambda s: s.name
+)
+def test_the_theorem_gives_the_epsilon_that_the_papers_print(setting):
+    """After the epochs that the page names, within rounding of a printed digit and an epoch."""
+    for epsilon, _, _, epochs in PRINTED[setting.name]:
+        before, after = (price(setting, 13_706, "thesis", epochs + i) for i in (-1, 1))
+        assert before - 0.005 <= epsilon <= after + 0.005
+
+
+def test_the_three_prices_of_a_training():
+    """Spec, section 11.3: 60,000 clients, 2,000 in each of 6,000 rounds, at local epsilon 2."""
+    found = priced(SETTINGS[0], 13_706, 3)
+    assert all(len(one) == 4 and one[0] == 0 and (np.diff(one) > 0).all() for one in found.values())
+    named = [price(SETTINGS[0], 13_706, name, 200) for name in ("thesis", "any mechanism")]
+    assert named == pytest.approx([5.795, 0.882], rel=1e-3)
