@@ -31,10 +31,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path(__file__).parent / "results" / "mutants.md"
 MODULES = (
-    "events", "reports", "prices", "divergences.hockey_stick", "divergences.loss_grid",
-    "divergences.moments", "divergences.shuffle_rdp", "composition.accountant",
-    "composition.central", "composition.ledger_bounds", "composition.loss_curves",
-    "shuffle.mean_price", "shuffle.multi_message", "shuffle.one_release",
+    "events", "reports", "prices", "divergences.hockey_stick", "divergences.listed",
+    "divergences.loss_grid", "divergences.moments", "divergences.roots", "divergences.shuffle_rdp",
+    "composition.accountant", "composition.central", "composition.curve_losses",
+    "composition.ledger_bounds", "composition.loss_curves", "composition.report_curves",
+    "composition.sampled_curves", "shuffle.mean_price", "shuffle.multi_message",
+    "shuffle.one_release",
 )  # fmt: skip
 ROOM = "beam_ldp.accounting"
 NUMBER, SECONDS = 60, 600

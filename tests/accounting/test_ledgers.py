@@ -24,7 +24,7 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.composition import accountant as accountant_module
-from beam_ldp.accounting.composition import loss_curves
+from beam_ldp.accounting.composition import report_curves
 from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, repeated_losses
 from beam_ldp.accounting.divergences.loss_grid import lower_epsilon, pooled_losses
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
@@ -249,7 +249,7 @@ def test_no_corner_gives_nan(local, reports, delta):
 def test_many_kinds_are_each_integrated_once(monkeypatch):
     """Of 200 kinds all was done twice, and lower bounds and orders that nobody asked for: 54 s."""
     calls = []
-    one_curve = loss_curves.log_hockey_sticks
+    one_curve = report_curves.log_hockey_sticks
 
     def counted(pair, n, losses, *others, **how):
         calls.append(len(losses))
@@ -258,7 +258,7 @@ def test_many_kinds_are_each_integrated_once(monkeypatch):
     def never(*_):
         raise AssertionError("nobody asked for it")
 
-    monkeypatch.setattr(loss_curves, "log_hockey_sticks", counted)
+    monkeypatch.setattr(report_curves, "log_hockey_sticks", counted)
     monkeypatch.setattr(accountant_module, "event_divergences", never)
     monkeypatch.setattr(accountant_module, "lower_value", never)
     accountant = ShuffleAccountant()

@@ -19,12 +19,10 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     local_event,
 )
+from beam_ldp.accounting.composition.curve_losses import log_convex, log_sticks, moments
 from beam_ldp.accounting.composition.loss_curves import (
     _curve,
     _fine_sticks,
-    _log_convex,
-    _log_sticks,
-    _moments,
     loss_deviation,
     loss_grid,
     renyi_divergences,
@@ -300,6 +298,6 @@ def test_each_pair_bounds_the_curve_where_it_is_the_smaller_one():
     assert np.all(best <= both) and np.all(both <= clones)
     assert both[0] < 0.3 * clones[0] and both[1] < 0.9 * clones[1]
     losses = _fine_sticks(ShuffledDpEvent(local, n))[0]
-    logs = _log_sticks(curve._replace(others=()), losses, FINE)
-    alone = _moments(losses, _log_convex(losses, logs), orders)
+    logs = log_sticks(curve._replace(others=()), losses, FINE)
+    alone = moments(losses, log_convex(losses, logs), orders)
     assert both[1] < 0.9 * alone[1] and np.all(both <= alone * (1 + 1e-12))

@@ -16,14 +16,9 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     local_event,
 )
-from beam_ldp.accounting.composition.loss_curves import (
-    _curve,
-    _one_report,
-    _points_curve,
-    _sizes,
-    loss_grid,
-    renyi_divergences,
-)
+from beam_ldp.accounting.composition.loss_curves import _curve, loss_grid, renyi_divergences
+from beam_ldp.accounting.composition.report_curves import one_report
+from beam_ldp.accounting.composition.sampled_curves import _sizes, points_curve
 from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks
 from beam_ldp.accounting.divergences.loss_grid import composed_losses, together
 from beam_ldp.accounting.divergences.moments import Atoms
@@ -124,7 +119,7 @@ def test_columns_of_one_sample_are_never_underpriced(people, drawn):
     not_underpriced(truth, event)
     composed = heights_of(curve._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
-    assert composed[0] < 0.8 * heights_of(_one_report(event), LOSSES)[0]
+    assert composed[0] < 0.8 * heights_of(one_report(event), LOSSES)[0]
 
 
 @pytest.mark.parametrize(("people", "join"), [(3, 0.5), (5, 0.4)])
@@ -160,7 +155,7 @@ def test_columns_of_an_epoch_are_never_underpriced(people, size):
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
     # Fakes may all be in one round: no crowd of a round is counted on, but that of the epoch.
     faked = SubsampledShuffledDpEvent(TWO, people, size, num_fakes=1, sampling="shuffled_epochs")
-    assert _curve(faked) == _one_report(faked)
+    assert _curve(faked) == one_report(faked)
 
 
 def test_columns_of_an_epoch_cost_more_than_a_shuffle_of_each():
@@ -273,7 +268,7 @@ def test_points_of_drawn_clients_are_never_underpriced(clients, points, drawn, s
             points_per_client=points,
             points_sampled=sent,
         )
-        curve = _points_curve(event)._replace(other=None)
+        curve = points_curve(event)._replace(other=None)
         assert np.all(truth.sticks(LOSSES) <= heights_of(curve, LOSSES) + 1e-12)
         not_underpriced(truth, event)
 
@@ -284,7 +279,7 @@ def test_a_client_who_is_not_drawn_takes_all_its_messages_along():
     event = SubsampledShuffledDpEvent(
         local_event(KRandomizedResponse(2, 1.0)), 3, 1, points_per_client=2, points_sampled=2
     )
-    (sample,) = _points_curve(event).samples
+    (sample,) = points_curve(event).samples
     too_low = heights_of(sample._replace(all_of_one=sample.one), LOSSES)
     assert np.any(truth.sticks(LOSSES) > too_low + 1e-3)
 
@@ -315,6 +310,6 @@ def test_drawing_clients_is_worth_what_it_is(sent, golden):
     )
     found = ShuffleAccountant().compose(event, 600).get_epsilon(1e-5)
     assert found == pytest.approx(golden, rel=0.01) and found.class_lower < found
-    before = _one_report(event)
+    before = one_report(event)
     losses = np.array([golden / 10])
     assert heights_of(_curve(event), losses) < 0.5 * heights_of(before, losses)

@@ -17,12 +17,13 @@ import attr
 import numpy as np
 
 from beam_ldp.accounting.composition import loss_curves
+from beam_ldp.accounting.composition.curve_losses import STEPS_PER_DEVIATION
 from beam_ldp.accounting.composition.loss_curves import (
     hopeless,
     messages_divergences,
     renyi_divergences,
-    sampled_top,
 )
+from beam_ldp.accounting.composition.sampled_curves import message_columns, sampled_top
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import (
@@ -214,7 +215,7 @@ def _losses(part: Any) -> LossGrid:
 
     deviation = central.deviation(part)
     assert deviation is not None
-    return central.loss_grid(part, deviation / loss_curves.STEPS_PER_DEVIATION)
+    return central.loss_grid(part, deviation / STEPS_PER_DEVIATION)
 
 
 def _parts(counts: Counts) -> dict[Any, int]:
@@ -223,7 +224,7 @@ def _parts(counts: Counts) -> dict[Any, int]:
     for event, count in counts.items():
         columns = [(1, event)]
         if isinstance(event, ShuffledMessages):
-            columns = list(loss_curves.message_columns(event))
+            columns = list(message_columns(event))
         elif isinstance(event, LocalReports):
             columns = list(loss_curves.alone(event))
         for each, part in columns:

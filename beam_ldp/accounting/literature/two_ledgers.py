@@ -20,7 +20,7 @@ import numpy as np
 from dp_accounting import NeighboringRelation
 
 from beam_ldp.accounting.composition.accountant import ShuffleAccountant
-from beam_ldp.accounting.composition.loss_curves import STEPS_PER_DEVIATION
+from beam_ldp.accounting.composition.curve_losses import STEPS_PER_DEVIATION
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reconstruction import Target
