@@ -24,13 +24,14 @@ DATAFLOW_VENV := .venv-dataflow
 PYSPARK_VENV := .venv-pyspark
 NOTEBOOKS_VENV := .venv-notebooks
 YAML_VENV := .venv-yaml
+FLOWER_VENV := .venv-flower
 PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
 # uv by itself leaves that to the first run, and where nothing may be written, to every run.
 export UV_COMPILE_BYTECODE ?= 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
-SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters spec tests benchmarks
+SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters flower_adapters spec tests benchmarks
 
 .PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml first-day pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format wire-vectors types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers mnist fashion-mnist clean
@@ -92,6 +93,16 @@ $(YAML_VENV)/.ready: requirements/yaml-py311.txt pyproject.toml | $(VENV)/bin/uv
 yaml: $(YAML_VENV)/.ready dist/.wheel  ## Beam YAML and the wheel, in .venv-yaml/ (Python 3.11)
 	$(UV) pip install --quiet --python $(YAML_VENV)/bin/python --no-deps --reinstall dist/*.whl
 
+$(FLOWER_VENV)/.ready: requirements/flower-py311.txt pyproject.toml | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(FLOWER_VENV)
+	$(UV) pip install --quiet --python $(FLOWER_VENV)/bin/python -r requirements/flower-py311.txt
+	$(UV) pip install --quiet --python $(FLOWER_VENV)/bin/python --no-deps --editable .
+	touch $@
+
+.PHONY: flower test-flower
+flower: $(FLOWER_VENV)/.ready  ## Flower with ledger and MLflow, in .venv-flower/ (Python 3.11)
+
 $(PYSPARK_VENV)/.ready: requirements/pyspark-py311.txt pyproject.toml | $(VENV)/bin/uv
 	python="$$(.ci/find-python 3.11)"
 	$(UV) venv --quiet --clear --python "$$python" $(PYSPARK_VENV)
@@ -133,7 +144,7 @@ wheel: $(VENV)/.ready  ## the wheel, in dist/; the same bytes for the same commi
 	touch dist/.wheel
 
 # That wheel, unless it holds all that is here: other steps need not build it again, side by side.
-dist/.wheel: pyproject.toml $(shell find beam_ldp pipelines mlflow tff_adapters -type f -not -path '*/__pycache__/*')
+dist/.wheel: pyproject.toml $(shell find beam_ldp pipelines mlflow tff_adapters flower_adapters -type f -not -path '*/__pycache__/*')
 	$(MAKE) wheel
 
 SBOM ?= dist/beam-ldp.cdx.json
@@ -195,6 +206,10 @@ test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the 
 
 test-yaml: yaml engines-fetch  ## pipelines of Beam YAML, with the installed wheel, on the local runner and Prism
 	$(YAML_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m yaml tests/yaml
+
+test-flower: $(FLOWER_VENV)/.ready  ## the adapters to Flower, a SuperLink and SuperNodes on loopback
+	$(FLOWER_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \
+		$(PYTEST_FLAGS) tests/flower_adapters
 
 first-day: yaml  ## a newcomer's first day: install, check, plan, run, look, refuse, audit; job file, flags, YAML
 	day="$$(mktemp -d)"
@@ -298,7 +313,7 @@ lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
 	$(BIN)/ruff format --check $(SOURCES)
 	cd build/layout
 	$(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters -p spec
+		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters -p flower_adapters -p spec
 	$(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 
 # Links to the packages under the names they are installed with: mypy and import-linter find modules
@@ -308,7 +323,7 @@ build/layout:
 	rm -rf $@
 	mkdir -p $@/beam_ldp
 	ln -s $(CURDIR)/beam_ldp/* $(CURDIR)/pipelines $@/beam_ldp
-	ln -s $(CURDIR)/mlflow/mlflow_ldp $(CURDIR)/tff_adapters $(CURDIR)/spec $@
+	ln -s $(CURDIR)/mlflow/mlflow_ldp $(CURDIR)/tff_adapters $(CURDIR)/flower_adapters $(CURDIR)/spec $@
 
 wire-vectors:  ## all wire vectors, from spec/ and wire_inputs.json; those that exist are left as they are
 	$(BIN)/python -m tests.randomizers.make_wire_vectors

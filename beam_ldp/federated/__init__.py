@@ -1,6 +1,6 @@
 """Federated training, whatever the framework: who takes part, what ran, and what it costs.
 
-Nothing here needs TensorFlow. An adapter (`tff_adapters`) builds the process, keeps a record of its
+Nothing here needs TensorFlow. An adapter (`tff_adapters`, `flower_adapters`) keeps a record of its
 rounds in its state (`record`), and reads what leaves clients; `samplers` draw who takes part, and
 `training` runs the rounds under a budget.
 """

@@ -17,6 +17,7 @@ import dp_accounting
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.federated.record import (
+    Reader,
     last_event,
     last_reports,
     planned_event,
@@ -151,13 +152,20 @@ class EpsilonBudget:
         delta: in (0, 1).
         state: of a process that ran before: what it spent counts.
         adaptive: whether rounds are chosen (sizes, mechanisms) after seeing earlier results.
+        reader: whom the rounds of `state` are priced against, as `train` was told.
 
     Raises:
         ValueError: if a parameter is out of range, or the state was made with a seed.
     """
 
     def __init__(
-        self, epsilon: float | None, delta: float, *, state: Any = None, adaptive: bool = False
+        self,
+        epsilon: float | None,
+        delta: float,
+        *,
+        state: Any = None,
+        adaptive: bool = False,
+        reader: Reader = "shuffled",
     ) -> None:
         if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
             raise ValueError(f"epsilon must be a finite number > 0 or None, got {epsilon}")
@@ -167,7 +175,7 @@ class EpsilonBudget:
         self._charges = 0
         self._room: tuple[dp_accounting.DpEvent | None, int] = (None, 0)  # so many more of it fit
         if state is not None:
-            events = privacy_events(state)
+            events = privacy_events(state, reader)
             if events is None:
                 raise ValueError("state must not be of a seeded run: it has no epsilon")
             for event, times in events:
@@ -281,6 +289,7 @@ def train(
     release_managers: Sequence[Any] = (),
     flows: Sequence[Flow] = (),
     keep: Callable[[Round], None] | None = None,
+    reader: Reader = "shuffled",
 ) -> Training:
     """Run rounds until all are done or the next one would exceed the budget.
 
@@ -308,6 +317,9 @@ def train(
             `tff.program.ReleaseManager`s; they get the metrics, keyed by round.
         flows: what leaves clients in each round.
         keep: called after each round before anybody gets its result: writes a checkpoint.
+        reader: whom a round is priced against. "shuffled" sees shuffled messages, or their sums,
+            and models; "local" sees reports with their senders, as the server of a framework does
+            through which no shuffler comes.
 
     Raises:
         UnpricedFlowError: if something leaves clients that nothing prices.
@@ -316,7 +328,7 @@ def train(
         ValueError: if the budget does not know rounds of `state`, or `state` is that of another
             training: one whose rounds do something else; or amid an epoch of `ShuffledEpochs`.
     """
-    rounds = _Rounds(process, budget, on_round, release_managers, keep)
+    rounds = _Rounds(process, budget, on_round, release_managers, keep, reader)
     if budget is not None:
         refuse_unpriced(flows)
     state = rounds.start(state)
@@ -347,6 +359,7 @@ class _Rounds:
     on_round: Callable[[Round], None] | None
     release_managers: Sequence[Any]
     keep: Callable[[Round], None] | None = None
+    reader: Reader = "shuffled"
     seeded: bool = False  # whether the last round was that of a simulation
 
     @property
@@ -375,7 +388,7 @@ class _Rounds:
     def run(self, number: int, state: Any, clients: Sequence[Any]) -> Any:
         """The state after a round; None where the budget does not allow it."""
         budget = self.budget
-        event = None if budget is None else planned_event(state, len(clients))
+        event = None if budget is None else planned_event(state, len(clients), self.reader)
         self.seeded, spent = event is None, None
         if budget is not None and event is not None:
             spent = self._charged(event, number, len(clients))
@@ -383,7 +396,7 @@ class _Rounds:
                 return None
         output = self.process.next(state, clients)
         if budget is not None:
-            ran = _ran(output.state, event, number, len(clients))
+            ran = _ran(output.state, event, number, len(clients), self.reader)
             if ran is not None:  # a smaller crowd than was charged
                 spent = self._charged(ran, number, last_reports(output.state))
                 if spent is None:
@@ -418,7 +431,11 @@ _NOTHING = dp_accounting.NoOpDpEvent()
 
 
 def _ran(
-    state: Any, event: dp_accounting.DpEvent | None, number: int, num_clients: int
+    state: Any,
+    event: dp_accounting.DpEvent | None,
+    number: int,
+    num_clients: int,
+    reader: Reader = "shuffled",
 ) -> dp_accounting.DpEvent | None:
     """What has to be charged of the last round beside `event`; None where that is what ran.
 
@@ -430,7 +447,7 @@ def _ran(
             f"round {number} is not the last round in the record of its own state; its result is "
             "dropped"
         )
-    ran = last_event(state)
+    ran = last_event(state, reader)
     if ran in (event, _NOTHING):
         return None
     if not 0 < last_reports(state) < num_clients:

@@ -262,3 +262,21 @@ def test_an_adaptive_budget_knows_a_servers_coins():
     fixed = ShuffleAccountant().compose(round_event, budget.spent.num_charges)
     assert budget.spent.num_charges > 100
     assert fixed.get_epsilon(DELTA) < budget.spent.epsilon <= 1.0
+
+
+@pytest.mark.exact
+def test_a_reader_who_sees_senders_is_charged_the_local_price_whatever_came():
+    """Also where fewer reports came than were charged: to that reader a crowd is worth nothing."""
+
+    class Listing(EpsilonBudget):
+        def charge(self, event, step=None, *, num_reports=None):
+            assert event == local_event(MECHANISM)
+            return super().charge(event, step, num_reports=num_reports)
+
+    for lost in (0, 1):
+        training = train(Summing(lost=lost), clients, 3, Listing(None, 1e-6), reader="local")
+        assert training.spent.num_charges == 3
+        assert training.spent.local_epsilon == 3 * MECHANISM.local_epsilon
+        resumed = EpsilonBudget(None, 1e-6, state=training.state, reader="local")
+        assert resumed.spent.epsilon == training.spent.epsilon
+        assert EpsilonBudget(None, 1e-6, state=training.state).spent.epsilon < resumed.spent.epsilon

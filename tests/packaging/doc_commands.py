@@ -22,7 +22,8 @@ from pathlib import Path
 
 PROGRAMS = ("beam-ldp", "make", "python", "export", "head", "mkdir", "mv", "cp", "cat", "ls", "rm",
             "printf", "for", "done", "(umask", "uv", "docker", "gcloud", "java", "mlflow",
-            "openssl", ".venv-tff/bin/beam-ldp", ".venv-tff/bin/python")  # fmt: skip
+            "openssl", "flower-superlink", "flwr", "until", "kill", "wait",
+            ".venv-tff/bin/beam-ldp", ".venv-tff/bin/python")  # fmt: skip
 REASON = re.compile(r"<!-- (?:not run: (?P<reason>.+)|run by make (?P<target>[\w-]+): .+) -->")
 OF_THE_CLONE = re.compile(
     r"python -m (?:pytest (?P<file>\S+)|(?P<module>(?:benchmarks|tests)[\w.]*))"

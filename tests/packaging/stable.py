@@ -43,7 +43,9 @@ MODULES = (
     "beam_ldp.transforms",
     "mlflow_ldp",
 )
-WITHOUT_IMPORT = {"tff_adapters": ROOT / "tff_adapters" / "__init__.py"}  # TensorFlow is needed
+WITHOUT_IMPORT = {  # TensorFlow, or Flower, is needed
+    name: ROOT / name / "__init__.py" for name in ("flower_adapters", "tff_adapters")
+}
 
 
 def names_of(module: str) -> dict[str, list[str] | None]:

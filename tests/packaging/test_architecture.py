@@ -16,7 +16,9 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def test_every_file_and_folder_exists() -> None:
-    named = re.findall(r"`((?:beam_ldp|pipelines|mlflow|tff_adapters|tests|docs)/[\w./-]*)`", PAGE)
+    named = re.findall(
+        r"`((?:beam_ldp|pipelines|mlflow|tff_adapters|flower_adapters|tests|docs)/[\w./-]*)`", PAGE
+    )
     assert len(named) > 30
     assert not [name for name in named if not (ROOT / name).exists()]
 

@@ -22,7 +22,7 @@ RUN = {
     for name, found in FOUND.items()
     if any(block.script for block in found if not block.reason and not block.target)
 }
-TARGETS = {"test-slow-engines", "test-tff-slow"}
+TARGETS = {"test-slow-engines", "test-tff-slow", "test-flower"}
 PEOPLE = 100_000
 ASKED_OF_EXPERIMENTS = 150_000  # 143,714 are planned for
 URLS = [f"https://example.org/{page}" for page in range(10)]

@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS, TESTS = ROOT / "docs", ROOT / "tests"
 MARK = "-" * 20
 TENSORFLOW = {"federated.md", "training.md"}  # run by tests/tff_adapters, where it is
+FLOWER = {"flower.md", "migrating.md"}  # run by tests/flower_adapters, where it is
 SPARK = {"pyspark.md"}  # run by tests/pyspark, where Spark for Python is
 GENERATED = {"gallery.md"}  # by the site's hook
 WITH_CODE = {page.name for page in DOCS.glob("*.md") if code_of(page)}
-PAGES = sorted(WITH_CODE - TENSORFLOW - SPARK)
+PAGES = sorted(WITH_CODE - TENSORFLOW - FLOWER - SPARK)
 
 
 @pytest.mark.e2e
@@ -84,7 +85,16 @@ def test_dead_links_are_found(tmp_path):
 
 @pytest.mark.exact
 def test_pages_that_code_and_messages_name_exist():
-    folders = ("beam_ldp", "pipelines", "mlflow", "tff_adapters", "tests", "benchmarks", ".ci")
+    folders = (
+        "beam_ldp",
+        "pipelines",
+        "mlflow",
+        "tff_adapters",
+        "flower_adapters",
+        "tests",
+        "benchmarks",
+        ".ci",
+    )
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     files += [ROOT / name for name in ("Makefile", "pyproject.toml", "CONTRIBUTING.md", ".ci/run")]
     named = {

@@ -130,7 +130,14 @@ def test_names_that_only_other_environments_import_exist() -> None:
     """What needs TensorFlow or an engine is imported elsewhere; a name that moved is missed there
     only, and perhaps much later."""
     missing = []
-    for folder in ("tff_adapters", "tests/tff_adapters", "tests/engines", "benchmarks"):
+    for folder in (
+        "tff_adapters",
+        "tests/tff_adapters",
+        "flower_adapters",
+        "tests/flower_adapters",
+        "tests/engines",
+        "benchmarks",
+    ):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("beam_ldp"):

@@ -47,7 +47,12 @@ def test_every_package_folder_is_listed() -> None:
     setuptools = pyproject()["tool"]["setuptools"]
     found = {
         prefix + ".".join(init.parent.relative_to(ROOT).parts)
-        for folder, prefix in (("beam_ldp", ""), ("tff_adapters", ""), ("pipelines", "beam_ldp."))
+        for folder, prefix in (
+            ("beam_ldp", ""),
+            ("flower_adapters", ""),
+            ("tff_adapters", ""),
+            ("pipelines", "beam_ldp."),
+        )
         for init in (ROOT / folder).rglob("__init__.py")
     }
     assert set(setuptools["packages"]) == found | {"mlflow_ldp"}

@@ -69,7 +69,7 @@ def test_contents(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     info = {top for top in tops if top.endswith(".dist-info")}
     assert len(info) == 1
-    assert tops - info == {"beam_ldp", "mlflow_ldp", "tff_adapters"}
+    assert tops - info == {"beam_ldp", "flower_adapters", "mlflow_ldp", "tff_adapters"}
     assert {"beam_ldp/py.typed", "beam_ldp/pipelines/cli.py"} <= set(names)
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "beam_ldp").rglob("*.py")}
     programs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pipelines").rglob("*.py")}

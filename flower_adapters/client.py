@@ -1,0 +1,163 @@
+"""The client's side: a Flower mod after which one private report leaves the client, and no more."""
+
+from __future__ import annotations
+
+import secrets
+from logging import ERROR, INFO
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Error, Message, MessageType
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import ErrorCode
+from flwr.supercore import log
+
+from beam_ldp.randomizers.mean.base import MeanRandomizer
+from flower_adapters.memory import ClientMemory, RefusedQuestionError
+from flower_adapters.messages import ARRAYS, ID_BYTES, Question, Report
+
+MEMORY = "privacy-memory"
+
+
+class LocallyPrivateMod:
+    """Goes around a client's training: the server gets one local report of what training changed.
+
+    Protects all data of the client, by `mechanism.local_epsilon` for each round that it answers,
+    against everybody who sees the report, the server and its operator included (replace-one; that
+    it takes part is not hidden). Randomness is the library's own, from the operating system and
+    AES, in NumPy.
+
+    The app inside answers as it would under FedAvg: `arrays` with the model after its training.
+    The update is what that differs by from the model that came, flattened and clipped to
+    `mechanism.radius`. Everything else that the app answers (metrics, numbers of examples) stays.
+    A training that fails or gives anything but finite numbers is a zero update, and stands in the
+    client's log: Flower would send the text of the exception to the server, and a client that
+    keeps silent says something about itself too.
+
+    What a client tells is counted in its own file (`ClientMemory`), named in the SuperNode's
+    `--node-config` as `privacy-memory`; a server cannot raise the limit, and nor can it choose the
+    mechanism: one of another configuration is refused. Messages other than `train` are refused:
+    evaluate on public data.
+
+    What it cannot hide: how long the training took, which a SuperNode tells its SuperLink. What it
+    cannot help against: a server that sends clients another app (docs/flower.md).
+
+    Args:
+        mechanism: of the update; its `dimension` is that of all arrays together.
+        local_epsilon_limit: for the sum of what this client tells, over all rounds and trainings
+            of the file.
+
+    Raises:
+        TypeError, ValueError: on a mechanism that protects nobody alone, or that does not clip.
+
+    Cost: the mechanism's, and a transaction in SQLite.
+    """
+
+    def __init__(self, mechanism: MeanRandomizer, *, local_epsilon_limit: float) -> None:
+        check_mechanism(mechanism)
+        self.mechanism, self.limit = mechanism, local_epsilon_limit
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """The mod: calls the app, and answers with its report."""
+        try:
+            memory = self._memory(context)
+            question = self._question(message)
+            epsilon = self.mechanism.local_epsilon
+            report = memory.recall(question, epsilon)
+            if report is None:
+                update = self._update(message, context, call_next)
+                report = memory.keep(question, epsilon, lambda: self._report(update))
+        except RefusedQuestionError as refusal:
+            log(ERROR, "LocallyPrivateMod refuses: %s", refusal)
+            return Message(
+                Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=str(refusal)), reply_to=message
+            )
+        log(
+            INFO,
+            "LocallyPrivateMod: %d bytes, local epsilon %g; told so far %g of %g",
+            len(report.payload), epsilon, memory.local_epsilon, self.limit,
+        )  # fmt: skip
+        return report.reply_to(message)
+
+    def _memory(self, context: Context) -> ClientMemory:
+        path = context.node_config.get(MEMORY)
+        if not isinstance(path, str) or not path:
+            raise RefusedQuestionError(
+                f"this node has no {MEMORY!r} in its --node-config: a file of its own, in which it "
+                "counts what it tells"
+            )
+        return ClientMemory(path, self.limit)
+
+    def _question(self, message: Message) -> Question:
+        if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+            raise RefusedQuestionError(
+                f"{message.metadata.message_type!r} asks for values of clients' data that nothing "
+                "prices: evaluate on public data"
+            )
+        try:
+            question = Question.of(message)
+        except ValueError as error:
+            raise RefusedQuestionError(str(error)) from None
+        if question.mechanism != self.mechanism.config_digest().hex():
+            raise RefusedQuestionError("the server supposes another mechanism than this client has")
+        try:
+            size = sum(array.size for array in _model(message).to_numpy_ndarrays())
+        except ValueError as error:
+            raise RefusedQuestionError(str(error)) from None
+        if size != self.mechanism.dimension:
+            raise RefusedQuestionError(
+                f"the model has {size} numbers, and the mechanism is for {self.mechanism.dimension}"
+            )
+        return question
+
+    def _update(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> np.ndarray:
+        """What training changed, `(1, dimension)` float64; zero where it failed."""
+        before = _model(message)
+        try:
+            after = _model(call_next(message, context))
+            if list(after) != list(before):
+                raise ValueError("the app must answer with the arrays that it got")
+            update = _flat(after) - _flat(before)
+            if np.isfinite(update).all():
+                return update[None]
+            log(ERROR, "LocallyPrivateMod: not finite: a zero update")
+        except Exception as error:  # whatever it says stays here
+            log(ERROR, "LocallyPrivateMod: the training failed: a zero update", exc_info=error)
+        return np.zeros((1, self.mechanism.dimension))
+
+    def _report(self, update: np.ndarray) -> Report:
+        payload = self.mechanism.pack_each(self.mechanism.randomize(update))
+        return Report(payload[0].tobytes(), secrets.token_bytes(ID_BYTES))
+
+
+def check_mechanism(mechanism: MeanRandomizer) -> None:
+    """Refuses what is no local mechanism of means that clips.
+
+    Raises:
+        TypeError, ValueError: saying what is allowed.
+    """
+    if not isinstance(mechanism, MeanRandomizer):
+        raise TypeError("mechanism must be one of beam_ldp.randomizers.mean")
+    if not mechanism.protects_alone:
+        raise ValueError(
+            "mechanism must protect each report by itself: through Flower nothing is shuffled"
+        )
+    if mechanism.norm == "binary" or getattr(mechanism, "clipping", "clip") != "clip":
+        raise ValueError('mechanism must be one of real vectors, with clipping="clip"')
+
+
+def _model(message: Message) -> ArrayRecord:
+    """The model in a message: its only arrays, or those that are called `arrays`."""
+    records: Any = message.content.array_records
+    if ARRAYS in records:
+        return records[ARRAYS]
+    if len(records) != 1:
+        raise ValueError(f'message must hold one record of arrays, or one named "{ARRAYS}"')
+    return next(iter(records.values()))
+
+
+def _flat(record: ArrayRecord) -> np.ndarray:
+    arrays = record.to_numpy_ndarrays()
+    return np.concatenate([np.asarray(array, dtype=np.float64).ravel() for array in arrays])

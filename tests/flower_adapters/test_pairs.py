@@ -1,0 +1,265 @@
+"""What a pair of runs does: each is refused, identical, or charged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from beam_ldp.federated import EpsilonBudget
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.randomizers.mean import PrivUnit
+from flower_adapters import ClientMemory, LocallyPrivateFedAvg, LocallyPrivateMod
+from flower_adapters.memory import RefusedQuestionError
+from flower_adapters.messages import Question, Report
+from mlflow_ldp import PrivacyTracker
+from tests.flower_adapters.network import TRAINING, Network, app_of, flat, model, node_of, nodes_of
+
+MECHANISM = PrivUnit(3, local_epsilon=2.0, radius=0.5)
+MOD = LocallyPrivateMod(MECHANISM, local_epsilon_limit=100.0)
+UPDATES = [(0.1, -0.2, 0.3)] * 4
+
+
+def run(tmp_path, rounds, budget=None, mechanism=MECHANISM, nodes=None, arrays=None, **settings):
+    budget = EpsilonBudget(None, 1e-5) if budget is None else budget
+    nodes = nodes_of(MOD, UPDATES, tmp_path) if nodes is None else nodes
+    settings = {"training": TRAINING, "min_reports": 3} | settings
+    strategy = LocallyPrivateFedAvg(mechanism, budget, **settings)
+    return strategy.start(Network(nodes), model() if arrays is None else arrays, rounds, 5.0)
+
+
+def told(tmp_path):
+    return [ClientMemory(tmp_path / f"{i}.db", 100.0).local_epsilon for i in range(len(UPDATES))]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    url = f"sqlite:///{tmp_path}/privacy.db"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("digits", epsilon=7.0, delta=1e-5, local_epsilon=100.0)
+    return ledger
+
+
+def tracker(tmp_path, ledger, **settings):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    return PrivacyTracker("digits", 1e-5, ledger=ledger, tracking_uri=uri, **settings)
+
+
+# The server again --------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_a_server_that_starts_anew_gets_the_same_reports_and_pays_again(tmp_path):
+    """One round, and the same question: clients tell nothing new, and the budget is charged."""
+    first, second = (run(tmp_path, 1) for _ in range(2))
+    np.testing.assert_allclose(flat(first.arrays), flat(second.arrays), rtol=1e-6)
+    assert told(tmp_path) == [2.0] * 4
+
+
+@pytest.mark.exact
+def test_a_server_that_starts_anew_after_later_rounds_is_refused(tmp_path):
+    run(tmp_path, 2)
+    again = run(tmp_path, 1)
+    counts = again.train_metrics_clientapp[1]
+    assert (counts["refused"], counts["reports"], counts["result"]) == (4, 0, 0)
+    assert told(tmp_path) == [4.0] * 4
+
+
+@pytest.mark.exact
+def test_another_model_under_the_same_name_is_refused(tmp_path):
+    run(tmp_path, 1)
+    again = run(tmp_path, 1, arrays=model((1.0, 0.0, 0.0)))
+    assert again.train_metrics_clientapp[1]["refused"] == 4 and told(tmp_path) == [2.0] * 4
+
+
+@pytest.mark.exact
+def test_a_server_with_another_mechanism_is_refused(tmp_path):
+    """It may charge less than what clients would send, or read their reports wrongly."""
+    other = PrivUnit(3, local_epsilon=1.0, radius=0.5)
+    counts = run(tmp_path, 1, mechanism=other).train_metrics_clientapp[1]
+    assert (counts["refused"], counts["result"]) == (4, 0)
+
+
+@pytest.mark.exact
+def test_a_training_goes_on_from_its_checkpoint(tmp_path, ledger):
+    file = tmp_path / "model.npz"
+    for rounds in (2, 3):
+        with tracker(tmp_path, ledger) as budget:
+            result = run(tmp_path, rounds, budget, checkpoint=file)
+    assert (result.rounds, sorted(result.train_metrics_clientapp)) == (1, [3])
+    assert told(tmp_path) == [6.0] * 4
+    assert ledger.status("digits").local_spent == 6.0
+    assert os.stat(file).st_mode & 0o77 == 0
+    with tracker(tmp_path, ledger) as budget:
+        done = run(tmp_path, 3, budget, checkpoint=file)  # all rounds ran: nobody is asked
+    assert done.rounds == 0 and flat(done.arrays).tolist() == flat(result.arrays).tolist()
+    assert told(tmp_path) == [6.0] * 4
+
+
+@pytest.mark.exact
+def test_an_older_checkpoint_pays_again_and_gets_what_was_told(tmp_path, ledger):
+    """The last round again: the same reports. One before it: refused. Both are charged."""
+    file, older = tmp_path / "model.npz", {}
+    for rounds in (1, 2):
+        with tracker(tmp_path, ledger) as budget:
+            result = run(tmp_path, rounds, budget, checkpoint=file)
+        older[rounds] = file.read_bytes()
+    file.write_bytes(older[1])
+    with tracker(tmp_path, ledger) as budget:
+        again = run(tmp_path, 2, budget, checkpoint=file)
+    np.testing.assert_allclose(flat(again.arrays), flat(result.arrays), rtol=1e-6)
+    assert told(tmp_path) == [4.0] * 4
+    assert ledger.status("digits").local_spent == 6.0
+
+
+@pytest.mark.exact
+def test_the_checkpoint_of_another_training_is_refused(tmp_path, ledger):
+    file = tmp_path / "model.npz"
+    with tracker(tmp_path, ledger) as budget:
+        run(tmp_path, 1, budget, checkpoint=file)
+    other = PrivUnit(3, local_epsilon=1.0, radius=0.5)
+    for settings in ({"mechanism": other}, {"min_reports": 2}):
+        with (
+            tracker(tmp_path, ledger) as budget,
+            pytest.raises(ValueError, match="state must be of this process"),
+        ):
+            run(tmp_path, 2, budget, checkpoint=file, **settings)
+    with pytest.raises(ValueError, match="budget must hold the 1 rounds"):
+        run(tmp_path, 2, checkpoint=file)  # a budget of this program's own knows nothing of them
+
+
+@pytest.mark.exact
+def test_a_round_that_dies_stays_charged(tmp_path, ledger):
+    def breaks(message, _):
+        raise ConnectionError("the link is gone")
+
+    nodes = nodes_of(MOD, UPDATES, tmp_path) | {999: breaks}
+    with pytest.raises(ConnectionError), tracker(tmp_path, ledger) as budget:
+        run(tmp_path, 1, budget, nodes=nodes)
+    assert ledger.status("digits").local_spent == 2.0
+
+
+@pytest.mark.exact
+def test_two_servers_share_what_the_ledger_has(tmp_path, ledger):
+    """Three rounds of 2.0 fit 7.0: the second server gets one, and nobody is asked after it."""
+    with tracker(tmp_path, ledger) as budget:
+        assert run(tmp_path, 2, budget).stopped_by == "rounds"
+    with tracker(tmp_path, ledger) as budget:
+        second = run(tmp_path, 9, budget, training="another")
+    assert (second.rounds, second.stopped_by) == (1, "budget")
+    assert told(tmp_path) == [6.0] * 4
+
+
+# The same person twice ----------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_a_person_under_two_nodes_counts_once(tmp_path):
+    """A SuperNode that connects anew is a new node; its file is the same."""
+    nodes = nodes_of(MOD, UPDATES, tmp_path)
+    nodes[777] = node_of(app_of(MOD, (0.5, 0.5, 0.5)), 777, tmp_path / "0.db")
+    counts = run(tmp_path, 1, nodes=nodes).train_metrics_clientapp[1]
+    assert (counts["reports"], counts["repeated"], counts["impossible"]) == (4, 1, 0)
+    assert told(tmp_path) == [2.0] * 4
+
+
+@pytest.mark.exact
+def test_a_report_that_was_changed_on_its_way_the_second_time_counts_for_nothing(tmp_path):
+    nodes = nodes_of(MOD, UPDATES, tmp_path)
+    honest = nodes[100]
+
+    def changed(message, ctx):
+        report = Report.of(honest(message, ctx))
+        return Report(bytes(reversed(report.payload)), report.identity).reply_to(message)
+
+    counts = run(tmp_path, 1, nodes=nodes | {777: changed}).train_metrics_clientapp[1]
+    assert (counts["reports"], counts["impossible"]) == (3, 2)
+
+
+# The client's file --------------------------------------------------------------------------------
+
+ASKED = Question("t", 1, "m", "c")
+
+
+def answer(path, question=ASKED, epsilon=1.0, limit=10.0):
+    make = lambda: Report(b"x", os.urandom(16))  # noqa: E731
+    return ClientMemory(path, limit).keep(question, epsilon, make)
+
+
+@pytest.mark.exact
+def test_the_file_is_its_owners_alone(tmp_path):
+    answer(tmp_path / "m.db")
+    assert os.stat(tmp_path / "m.db").st_mode & 0o77 == 0
+
+
+@pytest.mark.exact
+def test_of_many_processes_the_first_ones_report_is_everybodys(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        reports = set(pool.map(lambda _: answer(tmp_path / "m.db"), range(32)))
+    assert len(reports) == 1 and ClientMemory(tmp_path / "m.db", 10.0).local_epsilon == 1.0
+
+
+@pytest.mark.exact
+def test_many_at_once_do_not_pass_the_limit(tmp_path):
+    def ask(number):
+        try:
+            return answer(tmp_path / "m.db", Question(f"t{number}", 1, "m", "c"))
+        except RefusedQuestionError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        answered = [report for report in pool.map(ask, range(32)) if report]
+    assert len(answered) == 10 and ClientMemory(tmp_path / "m.db", 10.0).local_epsilon == 10.0
+
+
+@pytest.mark.exact
+def test_a_lower_limit_holds_from_now_on_and_limits_are_checked(tmp_path):
+    answer(tmp_path / "m.db", epsilon=3.0)
+    with pytest.raises(RefusedQuestionError, match="limit of this client is 3.5"):
+        answer(tmp_path / "m.db", Question("t", 2, "m", "c"), limit=3.5)
+    for limit in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="local_epsilon_limit"):
+            ClientMemory(tmp_path / "m.db", limit)
+
+
+@pytest.mark.exact
+def test_a_deleted_file_starts_anew_which_nobody_sees(tmp_path):
+    """Said on the page: the limit is that of the file."""
+    first = answer(tmp_path / "m.db")
+    (tmp_path / "m.db").unlink()
+    assert answer(tmp_path / "m.db").identity != first.identity
+
+
+KILLED = """
+import os, sys, time
+from flower_adapters import ClientMemory
+from flower_adapters.messages import Question, Report
+def make():
+    print("making", flush=True)
+    time.sleep(60)
+    return Report(b"x", os.urandom(16))
+ClientMemory(sys.argv[1], 10.0).keep(Question("t", 1, "m", "c"), 1.0, make)
+"""
+
+
+@pytest.mark.e2e
+def test_a_client_that_is_killed_has_told_nothing_and_can_answer(tmp_path):
+    """`kill -9` amid the transaction: the file is as it was, and nothing waits for the dead."""
+    file = tmp_path / "m.db"
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(file)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "making\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert ClientMemory(file, 10.0).local_epsilon == 0.0
+    began = time.monotonic()
+    answer(file)
+    assert time.monotonic() - began < 10 and ClientMemory(file, 10.0).local_epsilon == 1.0
