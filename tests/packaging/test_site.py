@@ -89,6 +89,8 @@ def test_engines_have_the_versions_that_are_fetched() -> None:
     named = [f"TensorFlow Federated {tensorflow['tensorflow-federated']}",
              f"TensorFlow {tensorflow['tensorflow']}"]  # fmt: skip
     assert ", ".join(named) in table
+    flower = pins("flower-py311")["flwr"]
+    assert f"Flower {flower}: a SuperLink and SuperNodes on loopback" in table
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for row in table.values():
         for target in re.findall(r"`make ([\w-]+)`", row[-1]):
