@@ -378,7 +378,7 @@ def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
     return ranked[0] if ranked[0].excluded else _priced(task, ranked[0])
 
 
-_LADDER = (1 / 8, 1 / 4, 1, 8, 64)  # bits per coordinate
+_LADDER = (1 / 8, 1 / 4, 1)  # bits per coordinate, beside as many as the best takes
 
 
 def _shorter(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> list[MeanPlan]:

@@ -14,7 +14,8 @@ from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
 from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.views.plans import ComparedPlans
+from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
+from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
 from beam_ldp.planning import MeanPlan
 from beam_ldp.randomizers.estimate import readable
 
@@ -31,6 +32,8 @@ class MeanPlans(ComparedPlans):
 
     planner: MeanPlanner
     upward = "RMS error of the mean, in the unit of the data"
+    foot = TALL
+    drawn = "error against epsilon, against bits and against local epsilon"
 
     def __init__(self, planner: MeanPlanner, attacked: bool = False) -> None:
         super().__init__(planner)
@@ -77,6 +80,14 @@ class MeanPlans(ComparedPlans):
 
     def error(self, plan: MeanPlan) -> float:
         return plan.rms_error
+
+    def draw_foot(self, figure: Any, names: Sequence[str]) -> None:
+        spots = [
+            Spot(plan.mechanism, plan.rms_error, plan.bits_per_report, plan.local_epsilon)
+            for plan in self.plans
+            if not plan.excluded
+        ]
+        draw_spots(figure, spots, colours(names), HEIGHT + TALL, "RMS error of the mean")
 
 
 def _ball(norm: Any, radius: float) -> str:

@@ -180,7 +180,17 @@ def curves(
     ]
 
 
-def draw(drawn: Sequence[Curve], budget: float, subtitle: str, across: str, upward: str) -> Any:
+def colours(names: Sequence[str]) -> dict[str, str]:
+    """By mechanism, the best one first."""
+    return {
+        name: ESTIMATE if i == 0 else _OTHERS[(i - 1) % len(_OTHERS)]
+        for i, name in enumerate(names)
+    }
+
+
+def draw(
+    drawn: Sequence[Curve], budget: float, subtitle: str, across: str, upward: str, foot: float = 0
+) -> Any:
     """The figure, both axes logarithmic.
 
     Args:
@@ -188,14 +198,18 @@ def draw(drawn: Sequence[Curve], budget: float, subtitle: str, across: str, upwa
         budget: marked with a dashed line, and the best mechanism's point on it with a dot.
         subtitle: what was planned.
         across, upward: what the axes say.
+        foot: inches to leave below for more.
     """
-    figure = figure_with("What a budget buys", subtitle, HEIGHT)
-    axes = figure.add_axes((0.09, BELOW / HEIGHT, 0.62, 1 - (ABOVE + BELOW) / HEIGHT))
+    height = HEIGHT + foot
+    figure = figure_with("What a budget buys", subtitle, height)
+    place = (0.09, (BELOW + foot) / height, 0.62, (HEIGHT - ABOVE - BELOW) / height)
+    axes = figure.add_axes(place)
+    named = colours([curve.mechanism for curve in drawn])
     axes.set_xscale("log")
     axes.set_yscale("log")
     ends = []
     for i, curve in enumerate(drawn):
-        colour = ESTIMATE if i == 0 else _OTHERS[(i - 1) % len(_OTHERS)]
+        colour = named[curve.mechanism]
         axes.plot(
             curve.budgets, curve.errors, "-" if i <= len(_OTHERS) else "--", color=colour,
             linewidth=2.6 if i == 0 else 1.3, zorder=4 if i == 0 else 3, label=curve.mechanism,
@@ -387,10 +401,18 @@ class ComparedPlans(Plans):
             raise UsageError("--plot: no mechanism meets these limits at any budget near it")
         local = privacy.epsilon is None
         across = "local epsilon" if local else "epsilon of readers, after shuffling"
-        write_plot(draw(found, asked, self.subtitle, across, self.upward), Path(path))
+        figure = draw(found, asked, self.subtitle, across, self.upward, self.foot)
+        self.draw_foot(figure, [curve.mechanism for curve in found])
+        write_plot(figure, Path(path))
         Console(stderr=True).print(
-            f"{path}: error against epsilon", style="dim", highlight=False, soft_wrap=True
+            f"{path}: {self.drawn}", style="dim", highlight=False, soft_wrap=True
         )
+
+    foot: ClassVar[float] = 0.0
+    drawn: ClassVar[str] = "error against epsilon"
+
+    def draw_foot(self, figure: Any, names: Sequence[str]) -> None:
+        """What a picture shows below the curves, in `foot` inches; names in the curves' order."""
 
 
 AUTO = "auto"

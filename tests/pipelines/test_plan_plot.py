@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.views.plans import FACTORS, curves, draw
+from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
+from beam_ldp.pipelines.views.plans import FACTORS, HEIGHT, Curve, colours, curves, draw
 from beam_ldp.planning import plan_frequencies, plan_means
 
 pytestmark = pytest.mark.exact
@@ -70,6 +71,24 @@ def test_the_figure_shows_the_curves_and_marks_the_point() -> None:
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("epsilon", "error")
     assert "Good: 0.5 at 2" in texts(figure) and {"Good", "Poor", "Late"} <= set(texts(figure))
+
+
+def test_the_foot_of_a_picture_of_means_has_every_row_twice() -> None:
+    """By bits and by local epsilon; hollow where the shuffler must be trusted, infinite ones at the
+    edge, with a mark."""
+    curve = Curve("Good", (1.0, 2.0), (3.0, 1.0))
+    figure = draw([curve], 1.0, "", "", "", TALL)
+    spots = [Spot("Good", 3.0, 40, 8.0), Spot("Other", 1.0, 900, math.inf)]
+    draw_spots(figure, spots, colours(["Good", "Other"]), HEIGHT + TALL, "error")
+    top, bits, local = figure.axes
+    assert top.get_position().y0 > bits.get_position().y1
+    dots = [[tuple(line.get_xydata()[0]) for line in axes.lines] for axes in (bits, local)]
+    assert dots[0] == [(40, 3.0), (900, 1.0)] and dots[1] == [(8.0, 3.0), (32.0, 1.0)]
+    for axes in (bits, local):
+        first, second = axes.lines
+        assert first.get_markerfacecolor() == first.get_color() == colours(["Good"])["Good"]
+        assert second.get_markerfacecolor() == "white" != second.get_color()
+    assert [text.get_text() for text in local.texts] == ["∞"] and not bits.texts
 
 
 @pytest.mark.parametrize("low", [1.0, 1e-4])
@@ -139,9 +158,9 @@ def test_plot_of_means_draws_the_error_of_the_whole_vector(monkeypatch, tmp_path
     """What the command hands to the figure: the plans of its own flags."""
     seen = {}
 
-    def remember(drawn, budget, what, across, upward):
+    def remember(drawn, budget, what, across, upward, foot):
         seen.update(drawn=drawn, budget=budget, what=what, across=across)
-        return draw(drawn, budget, what, across, upward)
+        return draw(drawn, budget, what, across, upward, foot)
 
     monkeypatch.setattr("beam_ldp.pipelines.views.plans.draw", remember)
     run(tmp_path, *MEAN, "--plot", f"{tmp_path}/p.png")

@@ -160,3 +160,25 @@ def test_limits_and_counts_exclude_each_other():
             cls.for_shuffle(16, 1.0, 1e-6, 2000, max_bits=3)
         with pytest.raises(ValueError, match="max_messages must be >= 1"):
             cls.for_shuffle(16, 1.0, 1e-6, 2000, max_messages=0)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("bits", [12, 64, 128])
+def test_what_is_chosen_within_bits_is_unbiased_and_has_the_error_it_declares(bits):
+    """Messages about blocks, several levels, single bits: 40 releases of 2,000 people. Means of 40
+    squared errors scatter by at most sqrt(2/(16 * 40)) = 5.6 %; 22 % is four of that, 1e-4. The
+    mean of all within 4.5 standard errors and the declared shift in each of 16 coordinates."""
+    n, rounds, rng = 2000, 40, np.random.default_rng(bits)
+    mechanism = L2Mean.for_shuffle(16, 1.0, 1e-6, n, max_bits=bits)
+    vectors = rng.normal(size=(n, 16)) / 8
+    vectors /= np.maximum(1.0, np.linalg.norm(vectors, axis=1, keepdims=True))
+    truth = vectors.mean(axis=0)
+    errors = np.empty((rounds, 16))
+    for i in range(rounds):
+        reports = mechanism.randomize(vectors, rng)
+        errors[i] = mechanism.estimate(mechanism.accumulate(reports), n).value - truth
+    stated = mechanism.mean_squared_error(n, vectors)
+    assert 0.78 * stated < (errors**2).sum(axis=1).mean() < 1.22 * stated
+    standard_error = np.sqrt(mechanism.variance(n, vectors) / rounds)
+    assert (np.abs(errors.mean(axis=0)) < 4.5 * standard_error + 3 * mechanism.bias_bound).all()
+    assert stated <= mechanism.mean_squared_error(n) * (1 + 1e-9)

@@ -1,0 +1,223 @@
+"""How far every mechanism's error, and every price, is from the best that is known: one page.
+
+    python -m benchmarks.optimality             # writes docs/optimality.md; a minute
+
+Errors are computed from the mechanisms' own laws by the planners, nothing is simulated. Prices come
+from `benchmarks.price_proof`, which draws small releases and lists every data set of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
+from beam_ldp.planning import plan_frequencies, plan_means
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.randomizers.frequency import SubsetSelection
+from beam_ldp.randomizers.mean import SplitAndMixMean
+from beam_ldp.randomizers.mean.lower_bounds import gaussian_reference
+from benchmarks import price_proof
+
+PAGE = Path(__file__).parents[1] / "docs" / "optimality.md"
+PEOPLE, VALUES, DIMENSION = 100_000, 100, 256
+BUDGETS = (1.0, 4.0, 8.0)
+EPSILON, DELTA = 1.0, 1e-8
+BALLS = (("l2", DIMENSION), ("l1", DIMENSION), ("linf", DIMENSION), ("binary", DIMENSION),
+         ("linf", 1))  # fmt: skip
+
+
+class Local(NamedTuple):
+    """A mechanism under a local budget.
+
+    Attributes:
+        task: what it estimates.
+        mechanism: name of the class.
+        times: squared error over the optimum, one per budget; NaN where it does not exist.
+        bits: of a report at the middle budget.
+    """
+
+    task: str
+    mechanism: str
+    times: tuple[float, ...]
+    bits: int
+
+
+class Central(NamedTuple):
+    """A mechanism under a central target: squared error over the curator's; price over attack."""
+
+    task: str
+    mechanism: str
+    local_epsilon: float
+    bits: int
+    times: float
+    above_attack: float
+
+
+def task_of(norm: str, dimension: int) -> str:
+    """In words."""
+    return "a number" if dimension == 1 else f"{dimension} coordinates, {norm}"
+
+
+def frequency_rows() -> list[Local]:
+    """Every oracle, over `SubsetSelection`, which no mechanism is known to beat."""
+    found: dict[str, list[float]] = {}
+    bits: dict[str, int] = {}
+    for i, budget in enumerate(BUDGETS):
+        plans = plan_frequencies(PEOPLE, VALUES, local_epsilon=budget)
+        least = next(p.rms_error for p in plans if p.mechanism == SubsetSelection.__name__)
+        for plan in plans:
+            times = found.setdefault(plan.mechanism, [math.nan] * len(BUDGETS))
+            if not plan.excluded:
+                times[i] = (plan.rms_error / least) ** 2
+                if i == 1:
+                    bits[plan.mechanism] = plan.bits_per_report
+    return [
+        Local(f"{VALUES} values", name, tuple(times), bits.get(name, 0))
+        for name, times in sorted(found.items(), key=lambda item: item[1][1])
+    ]
+
+
+def mean_rows(norm: str, dimension: int) -> list[Local]:
+    """Every mechanism of a ball, over the proved bound."""
+    found: dict[str, list[float]] = {}
+    bits: dict[str, int] = {}
+    for i, budget in enumerate(BUDGETS):
+        for plan in plan_means(PEOPLE, dimension, norm, local_epsilon=budget, model="local"):  # type: ignore[arg-type]
+            times = found.setdefault(plan.mechanism, [math.nan] * len(BUDGETS))
+            if not plan.excluded:
+                times[i] = plan.times_lower_bound
+                if i == 1:
+                    bits[plan.mechanism] = plan.bits_per_report
+    return [
+        Local(task_of(norm, dimension), name, tuple(times), bits.get(name, 0))
+        for name, times in sorted(found.items(), key=lambda item: item[1][1])
+    ]
+
+
+def local_rows() -> list[Local]:
+    """The first table."""
+    return [*frequency_rows(), *(row for ball in BALLS for row in mean_rows(*ball))]
+
+
+def central_rows(norm: str, dimension: int) -> list[Central]:
+    """Every mechanism of a ball whose price is the target, the best first."""
+    task, found = task_of(norm, dimension), []
+    if norm == "l2":
+        shares = SplitAndMixMean.for_shuffle(dimension, EPSILON, DELTA, PEOPLE, honest_fraction=1.0)
+        reference = gaussian_reference(dimension, gaussian_mu(EPSILON, DELTA), PEOPLE)
+        times = shares.mean_squared_error(PEOPLE) / reference
+        found.append(Central(
+            task, "SplitAndMixMean", math.inf, shares.bits_per_report, times, math.nan
+        ))  # fmt: skip
+    for plan in plan_means(PEOPLE, dimension, norm, epsilon=EPSILON, delta=DELTA):  # type: ignore[arg-type]
+        if plan.excluded or plan.epsilon is None:
+            continue
+        above = plan.epsilon / plan.epsilon.lower if plan.epsilon.lower else math.nan
+        found.append(Central(
+            task, plan.mechanism, plan.local_epsilon, plan.bits_per_report,
+            plan.times_lower_bound, above,
+        ))  # fmt: skip
+    return found
+
+
+def page(
+    local: Sequence[Local], central: Sequence[Central], prices: Sequence[price_proof.Row]
+) -> str:
+    """Markdown."""
+    return "\n".join([*_local(local), *_central(central), *_prices(prices)]) + "\n"
+
+
+_HEAD = """# How far from the best
+
+Squared errors over the least that is possible or known, and prices over the least that is known, of
+every mechanism and every kind of event. No figure is simulated; `python -m benchmarks.optimality`
+writes this page.
+
+## Errors where nobody but the device is trusted
+
+Means are compared with a [proved bound](means.md#times-what) of all unbiased mechanisms, which is
+attained on the l2 ball; frequencies with `SubsetSelection`, which is optimal for many people (Ye
+and Barg 2018). Elsewhere nothing is known to attain the bound, so that ratios above one need be
+nobody's fault: numbers inside their range at large budgets, l1 and linf above a budget of log 3.
+"""
+
+
+def _local(rows: Sequence[Local]) -> Iterator[str]:
+    yield _HEAD
+    yield (
+        "| task | mechanism | " + " | ".join(f"local epsilon {b:g}" for b in BUDGETS) + " | bits |"
+    )
+    yield "|---" * (3 + len(BUDGETS)) + "|"
+    for row in rows:
+        times = " | ".join(readable(t) if math.isfinite(t) else "" for t in row.times)
+        bits = f"{row.bits:,}" if row.bits else ""
+        yield f"| {row.task} | {row.mechanism} | {times} | {bits} |"
+    yield ""
+    yield f"Bits: of a report at a local epsilon of {BUDGETS[1]:g}."
+
+
+_BEHIND = f"""
+## Errors behind a shuffler
+
+{PEOPLE:,} people, all honest, epsilon {EPSILON:g} at delta {DELTA:g} by each mechanism's own price.
+The reference is a trusted curator's noise, Gaussian or Laplace: no bound. *Price over attack*:
+epsilon over what one concrete pair of data sets costs; the true epsilon lies between. Where the
+local epsilon is above 8, the shuffler [must be trusted](choosing.md#2-whom-do-people-trust).
+"""
+
+
+def _central(rows: Sequence[Central]) -> Iterator[str]:
+    yield _BEHIND
+    yield "| task | mechanism | local epsilon | bits | times curator | price over attack |"
+    yield "|---|---|---|---|---|---|"
+    for row in rows:
+        local = f"{row.local_epsilon:,.4g}" if math.isfinite(row.local_epsilon) else "infinite"
+        above = f"{row.above_attack:.3f}" if math.isfinite(row.above_attack) else ""
+        yield (
+            f"| {row.task} | {row.mechanism} | {local} | {row.bits:,} | {readable(row.times)} | "
+            f"{above} |"
+        )
+    yield ""
+    yield "More rows, by bits and by local epsilon: `benchmarks/results/l2_frontier.md`."
+
+
+_PRICED = """
+## Prices
+
+Epsilon over the least that is known otherwise (optimal composition, the clone pair listed,
+amplification by sampling), of {} random small releases of each kind, all of whose data sets are
+listed; *over truth* compares with the epsilon of the worst of them. *Broken* counts prices below
+the truth and lower bounds above it.
+"""
+
+
+def _prices(rows: Sequence[price_proof.Row]) -> Iterator[str]:
+    yield _PRICED.format(rows[0].configurations)
+    yield "| kind of event | over best known, median | largest | over truth, median | broken |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        yield (
+            f"| {row.kind} | {row.above_known[0]:.4f} | {row.above_known[1]:.4f} | "
+            f"{row.above_truth[0]:.4f} | {row.broken} |"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> str:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--configurations", type=int, default=price_proof.CONFIGURATIONS)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    told = parser.parse_args(argv)
+    prices = [price_proof.row_of(kind, told.configurations) for kind in price_proof.KINDS]
+    central = [row for ball in BALLS for row in central_rows(*ball)]
+    text = page(local_rows(), central, prices)
+    told.output.write_text(text, encoding="utf-8")
+    return text
+
+
+if __name__ == "__main__":
+    main()
