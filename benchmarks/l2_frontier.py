@@ -6,7 +6,7 @@ Every mechanism is tuned to the same central target by its own price, at several
 epsilon and lengths of its reports. Errors are those of its own law for the worst vectors (no
 simulation), over the error of a curator's Gaussian noise at that target: a reference, not a bound.
 For people who are protected alone, the error over that of PrivUnit at the same local epsilon stands
-beside it, which no unbiased mechanism is below. Table 3.1 of the thesis is measured: the fewest
+beside it, the optimum of unbiased mechanisms. Table 3.1 of the thesis is measured: the fewest
 bits in which a mechanism is within a factor of the reference, beside the orders that it prints.
 Writes l2_frontier.json, .md and .png; a few minutes.
 """
@@ -206,10 +206,11 @@ _FRONTIER = """# What the accuracy of an l2 mean costs
 
 `python -m benchmarks.l2_frontier`. Every mechanism meets the same central target by its own price.
 *Times curator*: squared error for the worst vectors over that of a trusted curator's Gaussian
-noise, a reference and no bound. *Times optimum*: over PrivUnit's at the same local epsilon, below
-which no unbiased mechanism is, whatever its bits; only where people are protected alone, by a local
-epsilon of at most 8. Everybody is honest and arrives. Rows than which no other is as good in error
-(to 1 %), bits and local epsilon."""
+noise, a reference and no bound. *Times optimum*: over PrivUnit's at the same local epsilon, which
+on vectors as long as the radius no unbiased mechanism beats, whatever its bits (Asi, Feldman and
+Talwar 2022; one radius squared over the people is what shorter vectors may cost beyond that); only
+where people are protected alone, by a local epsilon of at most 8. Everybody is honest and arrives.
+Rows than which no other is as good in error (to 1 %), bits and local epsilon."""
 _TABLE = """
 ## Table 3.1 of the thesis, measured
 
@@ -306,7 +307,7 @@ def picture(all_points: Sequence[Point]) -> bytes:
                 axes.set_title(f"{d} coordinates, {n:,} people, delta {delta:g}", fontsize=10,
                                color=GREY, loc="left")  # fmt: skip
             else:
-                axes.annotate("∞", (30 * finite, 1), xytext=(0, -22), textcoords="offset points",
+                axes.annotate("∞", (30 * finite, 1), xytext=(0, 7), textcoords="offset points",
                               ha="center", color=COLOURS["SplitAndMixMean"])  # fmt: skip
         if i == 0:
             names = sorted({one.mechanism for one in all_points}, key=list(COLOURS).index)
