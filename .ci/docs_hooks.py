@@ -35,6 +35,8 @@ READ = {
     "dashed one is out of reach for every analysis, so the gap between them is all that a better proof could gain.",
     "mean_accuracy.png": "Down is more accurate, left is fewer bits; the lower left of the dotted cross is what was "
     "aimed at. Points at `none` are within rounding of the least possible error.",
+    "l2_frontier.png": "`python -m benchmarks.l2_frontier`. Down is more accurate; left is shorter on the left and better protected "
+    "on the right. Full dots are as good as PrivUnit where they are lowest; what lies below them takes trust in the shuffler.",
     "recovery.png": "`python -m benchmarks.recovery`. A solid line is what a person has to keep so that a report can be "
     "turned back into the value; what lies between it and the dotted one of its colour is saved against keeping the value.",
     "levels.png": "`python -m benchmarks.levels`. The distance between the two curves is what readers save together by refining "
