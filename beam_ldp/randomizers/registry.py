@@ -58,6 +58,7 @@ OWN_MODULES = {
     "RecoverableResponse": "frequency.recoverable_response",
     "RecursiveHadamardResponse": "frequency.recursive_hadamard_response",
     "RefinableResponse": "frequency.refinable_response",
+    "RotatedSimplexMean": "mean.rotated_simplex_mean",
     "ScalarMean": "mean.scalar_mean",
     "SeedCompressedMean": "mean.seed_compressed_mean",
     "SeparatedMean": "mean.separated_mean",

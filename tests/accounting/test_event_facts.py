@@ -80,6 +80,7 @@ MECHANISMS: list[LocalRandomizer] = [
     mean.PrivUnitInf(4, 2.0),
     mean.ProjectedPrivUnit(8, 2.0, projected=4),
     mean.RandomCodebookMean(4, 2.0),
+    mean.RotatedSimplexMean(4, 2.0, index_bits=2),
     mean.ScalarMean(1, 2.0),
     mean.SeedCompressedMean(4, 2.0),
     mean.SeparatedMean(4, 2.0),

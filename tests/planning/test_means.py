@@ -23,6 +23,7 @@ TARGET = {"num_users": 10_000, "dimension": 200, "epsilon": 1.0, "delta": 1e-6}
 L2 = {
     "L2Mean", "PrivUnit", "PrivUnitGaussian", "ProjectedPrivUnit", "SeparatedMean", "KashinMean",
     "RandomCodebookMean", "MinimalRandomCoding", "SeedCompressedMean",
+    "RotatedSimplexMean",
 }  # fmt: skip
 
 
@@ -258,7 +259,12 @@ def test_a_million_dimensions():
     rows = plan_means(10**6, 10**6, epsilon=1.0, delta=1e-8)
     assert rows[0].mechanism == "L2Mean" and rows[0].messages_per_user == 1 << 20
     slow = {plan.mechanism for plan in rows if "random numbers per report" in plan.excluded}
-    assert slow == {"RandomCodebookMean", "MinimalRandomCoding", "SeedCompressedMean"}
+    assert slow == {
+        "RandomCodebookMean",
+        "RotatedSimplexMean",
+        "MinimalRandomCoding",
+        "SeedCompressedMean",
+    }
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ MISSING = {  # what each would add to its 600 lines
     "ProjectedPrivUnit": "PrivUnit, and rows drawn by SplitMix64",
     "RandomCodebookMean": f"{NORMALS} order statistics of heights, by quadrature",
     "RefinableResponse": "coins of several levels, and shifts: 26 lines",
+    "RotatedSimplexMean": f"{NORMALS} order statistics of normals, by quadrature",
     "SeedCompressedMean": "PrivUnit, and streams of AES-128",
     "SeparatedMean": "PrivUnit, and a search for the best split of a budget",
     "SplitAndMixMean": "discrete Gaussian noise",

@@ -17,6 +17,7 @@ from beam_ldp.randomizers.mean import (
     PrivUnitInf,
     ProjectedPrivUnit,
     RandomCodebookMean,
+    RotatedSimplexMean,
     ScalarMean,
     SeparatedMean,
 )
@@ -36,6 +37,7 @@ MECHANISMS: dict[str, MeanRandomizer] = {
     "separated": SeparatedMean(6, 6.0),
     "kashin": KashinMean(8, 4.0),
     "codebook": RandomCodebookMean(8, 2.0),
+    "simplex": RotatedSimplexMean(8, 2.0, index_bits=3),
     "minimal coding": MinimalRandomCoding(8, 2.0),
 }
 

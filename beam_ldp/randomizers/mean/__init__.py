@@ -18,6 +18,7 @@ from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.mean.priv_unit_inf import PrivUnitInf
 from beam_ldp.randomizers.mean.projected_priv_unit import ProjectedPrivUnit
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.mean.rotated_simplex_mean import RotatedSimplexMean
 from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
 from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
@@ -39,6 +40,7 @@ __all__ = [
     "PrivUnitInf",
     "ProjectedPrivUnit",
     "RandomCodebookMean",
+    "RotatedSimplexMean",
     "ScalarMean",
     "SeedCompressedMean",
     "SeparatedMean",

@@ -379,6 +379,18 @@ def best_count(epsilon: float, candidates: int, top: object) -> tuple[int, float
     return best, marginal(best)
 
 
+@subroutine
+def pick(sign, heights, word, threshold, favoured, share, reuses_high_half):  # type: ignore[no-untyped-def]
+    """The index that is sent: one of the highest (of the lowest, if `sign` is -1), or any."""
+    candidates = np.uint64(heights.size)
+    low = word * candidates
+    # The favoured index is found whether it is sent or not: time must not tell which it was.
+    order = np.argsort(-sign * heights)
+    anything = np.uint64(multiply_high(word, candidates))  # type: ignore[arg-type]
+    which = anything % favoured if reuses_high_half else min(low // share, favoured - _ONE)
+    return np.uint64(order[which]) if low < threshold else anything
+
+
 @kernel
 def _name(  # type: ignore[no-untyped-def]  # fmt: skip
     vectors,
@@ -402,15 +414,9 @@ def _name(  # type: ignore[no-untyped-def]  # fmt: skip
     for i in range(rows.size):
         row = words[i]
         seed = row[0] >> (np.uint64(64) - seed_bits)
-        candidates = np.uint64(heights.size)
-        low = row[1] * candidates
-        # The favoured index is found whether it is sent or not: time must not tell which it was.
         vector = vectors[rows[i]]
         length, sign = signed_length(vector, flip_scale, uniform(row[2]))
         vector, length = named_direction(vector, length, axis)
         fill_heights(seed, vector, own, out, scratch, heights)
-        order = np.argsort(-sign * heights)
-        anything = np.uint64(multiply_high(row[1], candidates))  # type: ignore[arg-type]
-        which = anything % favoured if reuses_high_half else min(low // share, favoured - _ONE)
-        index = np.uint64(order[which]) if low < threshold else anything
+        index = pick(sign, heights, row[1], threshold, favoured, share, reuses_high_half)
         reports[rows[i]] = (seed << index_bits) | index

@@ -20,6 +20,7 @@ from beam_ldp.randomizers.mean import (
     PrivUnitInf,
     ProjectedPrivUnit,
     RandomCodebookMean,
+    RotatedSimplexMean,
     ScalarMean,
     SeedCompressedMean,
     SeparatedMean,
@@ -43,6 +44,7 @@ MECHANISMS = [
     ProjectedPrivUnit(5, 3.0, radius=2.0, projected=8, projection="own"),
     ProjectedPrivUnit(5, 3.0, radius=2.0, projected=8),
     RandomCodebookMean(5, 3.0, radius=2.0, index_bits=4),
+    RotatedSimplexMean(5, 3.0, radius=2.0, index_bits=2),
     MinimalRandomCoding(5, 3.0, radius=2.0, index_bits=4),
     SeedCompressedMean(5, 3.0, radius=2.0),
 ]
