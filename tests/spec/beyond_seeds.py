@@ -62,18 +62,21 @@ def hadamard(x: Floats) -> Floats:
 def named(
     d: int, index_bits: int, seed_bits: int, words: int, gain: float, bits: int,
     choose: Callable[[Floats, Word], int], direction: Callable[[Floats, Word], Floats],
+    candidates: Callable[[int, int, int], list[Floats]] = lambda seed, count, d: [
+        candidate(seed, k, d) for k in range(count)
+    ],
 ) -> Spec:  # fmt: skip
     """`choose` takes the heights of all candidates; they are read in fixed point."""
     largest = (1 << bits - 1) - 1
 
     def randomize(x: Floats, word: Word) -> list[int]:
         seed, u = word(0) >> 64 - seed_bits, direction(x, word)
-        heights = [dot(candidate(seed, k, d), u) for k in range(1 << index_bits)]
+        heights = [dot(one, u) for one in candidates(seed, 1 << index_bits, d)]
         return [seed << index_bits | choose(heights, word)]
 
     def read(report: list[int], j: int) -> int:
         seed, index = divmod(report[0], 1 << index_bits)
-        return round(largest * candidate(seed, index, d)[j])
+        return round(largest * candidates(seed, 1 << index_bits, d)[index][j])
 
     counts = [1 << seed_bits + index_bits]
     return Spec(words, counts, randomize, read, Fraction(gain / largest), histogram=False)
@@ -104,9 +107,19 @@ def RandomCodebookMean(  # noqa: N802
 ) -> Spec:  # fmt: skip
     """Each of the closest candidates is e**local_epsilon times as likely as each other one."""
     size = 1 << index_bits
+    share, choose = one_of_the_closest(size, closest, local_epsilon)
+    m = share * top_sum(dimension, closest, size)
+    scale = 1 / radius if inputs == "ball" else math.inf
+    return named(dimension, index_bits, seed_bits, 3, radius / m, coordinate_bits, choose,
+                 lambda x, word: direction_of(x, scale, word(2)))  # fmt: skip
+
+
+def one_of_the_closest(
+    size: int, closest: int, local_epsilon: float
+) -> tuple[float, Callable[[Floats, Word], int]]:
+    """By how much each of them is likelier than each other one, and what is named."""
     threshold = two_level_threshold(size, closest, local_epsilon)
     share = threshold // closest
-    m = share / WORDS * top_sum(dimension, closest, size)
 
     def choose(heights: Floats, word: Word) -> int:
         high, low = divmod(word(1) * size, WORDS)
@@ -114,9 +127,46 @@ def RandomCodebookMean(  # noqa: N802
         nearest = sorted(range(size), key=lambda k: -heights[k])
         return nearest[which] if low < threshold else high
 
+    return share / WORDS, choose
+
+
+@functools.cache
+def corners(seed: int, count: int, d: int) -> list[Floats]:
+    """Of a simplex: directions made orthogonal one by one, less their mean, of length 1 again."""
+    axes: list[Floats] = []
+    for k in range(count):
+        axis = candidate(seed, k, d)
+        for before in axes:
+            share = dot(before, axis)
+            axis = [a - share * b for a, b in zip(axis, before)]
+        axes.append([a / math.hypot(*axis) for a in axis])
+    mean = [math.fsum(column) / count for column in zip(*axes)]
+    stretch = math.sqrt(count / (count - 1))
+    return [[stretch * (a - b) for a, b in zip(axis, mean)] for axis in axes]
+
+
+def RotatedSimplexMean(  # noqa: N802
+    dimension: int, local_epsilon: float, radius: float, inputs: str, coordinate_bits: int,
+    index_bits: int, seed_bits: int, closest: int,
+) -> Spec:  # fmt: skip
+    """The same of corners: heights are order statistics of normals, over the length of d."""
+    size, steps = 1 << index_bits, 1600
+    share, choose = one_of_the_closest(size, closest, local_epsilon)
+
+    def term(x: float) -> float:
+        above = math.erfc(x / math.sqrt(2)) / 2
+        few = math.fsum(
+            math.comb(size - 1, n) * above**n * (1 - above) ** (size - 1 - n)
+            for n in range(closest)
+        )
+        return x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi) * few
+
+    top = size * math.fsum(term(20 * (i / steps - 0.5)) for i in range(1, steps)) * 20 / steps
+    length = math.sqrt(2) * math.exp(math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2))
+    m = share * math.sqrt(size / (size - 1)) * top / length
     scale = 1 / radius if inputs == "ball" else math.inf
     return named(dimension, index_bits, seed_bits, 3, radius / m, coordinate_bits, choose,
-                 lambda x, word: direction_of(x, scale, word(2)))  # fmt: skip
+                 lambda x, word: direction_of(x, scale, word(2)), corners)  # fmt: skip
 
 
 def MinimalRandomCoding(  # noqa: N802

@@ -17,6 +17,7 @@ from beam_ldp.randomizers.mean import (
     MinimalRandomCoding,
     ProjectedPrivUnit,
     RandomCodebookMean,
+    RotatedSimplexMean,
     SeedCompressedMean,
     SplitAndMixMean,
 )
@@ -29,6 +30,9 @@ CODEBOOKS = {
     "closest": RandomCodebookMean(8, 3.0, index_bits=4, closest=3),
     "closest, a power of two": RandomCodebookMean(10, 1.0, 2.0, index_bits=5, closest=4),
     "closest, of two": RandomCodebookMean(8, 6.0, inputs="sphere", index_bits=1, closest=1),
+    "corners": RotatedSimplexMean(9, 3.0, index_bits=3, closest=3),
+    "corners, as many as dimensions": RotatedSimplexMean(8, 1.0, 2.0, index_bits=3, closest=2),
+    "corners, of two": RotatedSimplexMean(5, 6.0, inputs="sphere", index_bits=1, closest=1),
     "cap": MinimalRandomCoding(8, 3.0, index_bits=4),
     "cap, few candidates": MinimalRandomCoding(10, 6.0, 0.1, index_bits=2, seed_bits=20),
     "cap, hardly any budget": MinimalRandomCoding(8, 0.2, inputs="sphere", index_bits=5),
