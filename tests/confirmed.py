@@ -18,13 +18,12 @@ EXCUSES = (  # for everything else: as the page of certificates lists them
     "it states no finite epsilon",
     "its bound is conjectured",
     "its bound rests on how long a person's vector is",
+    "it names no event",
     "there is no step for events such as its ",
-    "it samples in a way, or with fakes, that has no step",
-    "it samples one of several points",
-    "its event is of several messages in one shuffle",
-    "it samples more than a point of each",
+    "there is no step to compose its ",
+    "it samples several points of a person",
+    "it samples people of whom each sends several messages",
     "it is composed of more than",
-    "its public groups are of more than",
     "its event alone does not prove its epsilon",
 )
 

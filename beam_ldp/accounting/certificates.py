@@ -19,6 +19,12 @@ import numpy as np
 
 from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
+from beam_ldp.accounting.reports import (
+    SHUFFLED_EPOCHS,
+    WITHOUT_REPLACEMENT,
+    LocalReports,
+    SampledReports,
+)
 from beam_ldp.randomizers.shuffle_pair import smallest_group
 from beam_ldp.randomizers.special import brentq
 from beam_ldp.verifier import verify
@@ -30,11 +36,17 @@ _DIGITS = 9  # of a tilt, a loss and its delta: any will do
 _MANY = 8  # releases, of which large losses of one hardly matter
 _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
 _MOST_PARTS = 24
+_NARROW = 0.3  # deviations of a sum, times its tilt, that hardly a loss is left in
+_FINER = ("0.01", "0.002", "0.0005")
+_WIDE = "0.05"
+_LEAST_EXCESS = 1e-3  # of a tilt above one
+_HOPELESS = 2.0  # times the delta: no other tilt makes up for that
 
 _NO_BOUND = "it states no finite epsilon"
 _NOT_PROVED = "its bound is conjectured"
+_NO_EVENT = "it names no event that its epsilon is that of"
+_SAMPLED_COLUMNS = "it samples people of whom each sends several messages"
 _TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
-_LARGE_GROUPS = f"its public groups are of more than {verify.MOST_GROUP:,} people"
 _TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
 _BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
 
@@ -73,8 +85,10 @@ def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
     'confirmed at epsilon 0.169856 delta 1e-06 (stated: 0.169771)'
     """
     epsilon, event = statement["epsilon"], statement["event"]
-    if epsilon is None or event is None or not math.isfinite(epsilon):
+    if epsilon is None or not math.isfinite(epsilon):
         return _none(_NO_BOUND)
+    if event is None:
+        return _none(_NO_EVENT)
     if statement["proof_status"] != "proved":
         return _none(_NOT_PROVED)
     found: dict[str, Any] = json.loads(_confirmed(json.dumps(event), epsilon, statement["delta"]))
@@ -116,10 +130,13 @@ def _candidates(content: dict[str, Any], epsilon: float, delta: float) -> Iterat
     if len(event) > _MOST_PARTS:
         raise verify.Refuted(_TOO_MANY)
     by_length = any(one.get("squared_change") is not None for one, _ in event)
+    if any("sampling" in one and one["local_event"]["columns"] for one, _ in event):
+        raise verify.Refuted(_SAMPLED_COLUMNS)
     if [(one["kind"], times) for one, times in event] != [("ShuffledDpEvent", 1)]:
         many = sum(times for _, times in event) >= _MANY
         for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
-            yield head | {"kind": "composed"} | _composed(event, loosened, delta, grid)
+            for found in _composed(event, loosened, delta, grid):
+                yield head | {"kind": "composed"} | found
             if by_length:
                 raise verify.Refuted(_BY_LENGTH)
         return
@@ -134,13 +151,16 @@ def _candidates(content: dict[str, Any], epsilon: float, delta: float) -> Iterat
 def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
     """What a certificate may suppose of a release: its own table first."""
     local = one.get("local_event", one)
+    if "local_epsilon" not in local:  # noise, of which nothing is chosen
+        return [{}]
     crowd: dict[str, Any] = {}
     if one is not local and local["public_groups"] > 1:
         honest = one["num_reports"] - one["num_fakes"]
         crowd["crowd"] = smallest_group(honest, local["public_groups"])
-        if crowd["crowd"] > verify.MOST_GROUP:
-            raise verify.Refuted(_LARGE_GROUPS)
-    own = local["pair"] is not None and local["pair"][1] == 1
+    if one.get("sampling") in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS) and one["num_fakes"]:
+        fields = {name: one[name] for name in one if name not in ("kind", "local_event")}
+        crowd["crowd"] = int(SampledReports(LocalReports(1.0), **fields).num_hiding)
+    own = local["pair"] is not None and local["pair"][1] % 2 == 1 and local["messages"] == 1
     return [{"any_randomizer": anybody} | crowd for anybody in ([False, True] if own else [True])]
 
 
@@ -161,7 +181,7 @@ def _tilt(part: Part, epsilon: float) -> float:
     )
     probabilities = np.array([scale - sum(blanket), *blanket], float) / scale
     largest = float(values.max())
-    if largest <= 0.0:
+    if largest <= 0.0 or part.crowd == 1:  # then it is known without any
         return 1.0
     mean = float(probabilities @ values)
     width = math.sqrt(part.crowd * float(probabilities @ (values - mean) ** 2))
@@ -183,11 +203,12 @@ def _tilt(part: Part, epsilon: float) -> float:
 # Several -----------------------------------------------------------------------------------
 
 
-def _composed(event: Leaves, epsilon: float, delta: float, grid: _Grid) -> dict[str, Any]:
+def _composed(event: Leaves, epsilon: float, delta: float, grid: _Grid) -> Iterator[dict[str, Any]]:
+    """Certificates of several tilts, the likeliest first."""
     choices: list[dict[str, Any]] = []
     for one, _ in event:
-        if one["kind"] == "ShuffledMessagesDpEvent":
-            choices += [{} for _ in one["messages"]]
+        if columns := one.get("messages" if "num_reports" in one else "columns"):
+            choices += [{} for _ in columns]
         elif one["kind"] != "GaussianDpEvent":
             choices.append(_least(one))
     parts = verify.parts_of(event, choices)
@@ -196,10 +217,17 @@ def _composed(event: Leaves, epsilon: float, delta: float, grid: _Grid) -> dict[
         knots = _knots(part, _NEGLIGIBLE * delta / part.times, grid)
         told.append(choice | part.facts() | {"knots": knots, "smoothing": grid.smoothing})
         laws.append((part.times, verify.law_of(knots)[0]))
-    noises = [(one["noise_multiplier"], n) for one, n in event if "noise_multiplier" in one]
+    noises = [(one["noise_multiplier"], n) for one, n in event if one["kind"] == "GaussianDpEvent"]
     variance = math.fsum(n * (2.0 / noise) ** 2 for noise, n in noises)
-    tilt = _text(_tilt_of_losses(laws, epsilon, variance))
-    return {"parts": told, "tilt": tilt, "smoothing": grid.smoothing}
+    missed = (p.times * (Fraction(c["knots"][-1][1]) + p.chance) for p, c in zip(parts, told))
+    lost = sum(missed, Fraction(0))
+    sums = _Sums(laws, epsilon, variance)
+    for tilt, smoothing in sums.tilts(grid.smoothing):
+        share = sums.delta(_text(tilt), smoothing, lost) / delta
+        if share <= 1.0:
+            yield {"parts": told, "tilt": _text(tilt), "smoothing": smoothing}
+        if _HOPELESS < share < math.inf:
+            break
 
 
 def _least(one: dict[str, Any]) -> dict[str, Any]:
@@ -210,23 +238,37 @@ def _least(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _deviation(part: Part) -> float:
-    """Standard deviation of the loss of one shuffle, for large crowds."""
+    """Standard deviation of the loss of one release, for large crowds."""
     square = sum(Fraction((f - s) ** 2, b) for f, s, b in part.table.kinds) / part.table.scale
-    return float(part.rate) * math.sqrt(square / part.crowd)
+    spread = float(part.share) * float(part.rate) * math.sqrt(square / part.crowd)
+    if not part.shift:
+        return spread
+    shift = float(part.shift)
+    if part.share < 1:
+        return min(shift, float(part.share) * math.sqrt(math.expm1(min(shift, 20.0) ** 2)))
+    return min(shift, float(part.rate) * 2.0 * math.sqrt(math.sinh(min(shift, 20.0) ** 2 / 4)))
+
+
+def _largest(part: Part) -> float:
+    """The largest loss of one release, or one beyond which hardly any lies."""
+    if part.shift:
+        return 700.0
+    ratio = max(Fraction(max(f, s), min(f, s)) for f, s, _ in part.table.kinds)
+    return math.log1p(float(part.share * part.rate * (ratio - 1)))
 
 
 def _knots(part: Part, negligible: float, grid: _Grid) -> list[list[str]]:
     """Losses, a delta that is proved at each, and the tilts of that: see `verify.law_of`."""
-    ratio = max(Fraction(max(f, s), min(f, s)) for f, s, _ in part.table.kinds)
-    top = math.log1p(float(part.rate * (ratio - 1))) * (1 + 1e-9)
+    top = _largest(part) * (1 + 1e-9)
     step = min(_deviation(part), top) / grid.steps_per_deviation
     found: list[list[str]] = []
     loss, height = 0.0, Fraction(1)
     while height > negligible and (not found or loss < top):
         loss = min(max(loss + step, loss * (1 + grid.growth)), top) if found else 0.0
         at = _text(loss)
-        tilts = [_text(_tilt(side, float(at))) for side in _sides(part)]
-        height = verify.shuffle_delta(part, Fraction(at), tilts, grid.smoothing)
+        inner = math.log1p(math.expm1(float(at)) / float(part.share))
+        tilts = [] if part.shift else [_text(_tilt(side, inner)) for side in _sides(part)]
+        height = part.delta(Fraction(at), tilts, grid.smoothing)
         found.append([at, _text(height), *tilts])
     return _convex(found)
 
@@ -249,26 +291,67 @@ def _slope(one: tuple[Decimal, Decimal], other: tuple[Decimal, Decimal]) -> Deci
     return (other[1] - one[1]) / (other[0] - one[0])
 
 
-def _tilt_of_losses(laws: list[tuple[int, Any]], epsilon: float, variance: float) -> float:
-    """Near the least value of the logarithm of the transform, at real tilts above one."""
-    floats = [(times, *np.array(atoms, float).T) for times, atoms in laws]
-    mean = -epsilon - variance / 2.0
+class _Sums:
+    """The sum of all losses less epsilon, under tilts."""
 
-    def log_bound(log_excess: float) -> float:
-        tilt = 1.0 + math.exp(log_excess)
-        total = tilt * mean + tilt * tilt * variance / 2.0 - math.log(tilt) - log_excess
-        for times, losses, masses in floats:
-            total += times * log_sum(np.log(np.maximum(masses, 1e-300)) + tilt * losses)
-        return total
+    def __init__(self, laws: list[tuple[int, Any]], epsilon: float, variance: float) -> None:
+        self._exact, self._epsilon = laws, epsilon
+        self._laws = [(times, *np.array(atoms, float).T) for times, atoms in laws]
+        self._variance, self._mean = variance, -epsilon - variance / 2.0
 
-    low, high = math.log(1e-3), math.log(1e6)
-    for _ in range(40):
-        third = (high - low) / 3.0
-        if log_bound(low + third) < log_bound(high - third):
-            high -= third
+    def delta(self, tilt: str, smoothing: str, lost: Fraction) -> float:
+        """As the verifier has it; infinite where it does not sum so many terms."""
+        at, variance = Fraction(tilt), Fraction(self._variance)
+        tilted = [verify.Law.tilted(atoms, times, at) for times, atoms in self._exact]
+        gaussian = (-Fraction(self._epsilon) - variance / 2, variance)
+        try:
+            found = verify.positive_part(tilted, 1, at, Fraction(smoothing), *gaussian)
+            return float(found) * math.exp(self._epsilon) + float(lost)
+        except (verify.Refuted, OverflowError):
+            return math.inf
+
+    def tilts(self, smoothing: str) -> Iterator[tuple[float, str]]:
+        """Tilts, each with a smoothing.
+
+        Near the least value of the transform at real tilts above one; less where few losses are
+        left there, or where most are small and one large one makes the delta.
+        """
+        excess = self._least()
+        yield 1.0 + excess, smoothing
+        few = excess
+        while self._deviation(1.0 + few) * few < _NARROW and few > _LEAST_EXCESS:
+            few *= 0.8
+        if few == excess:
+            yield 1.0 + 0.7 * excess, _WIDE
         else:
-            low += third
-    return 1.0 + math.exp(low)
+            yield from ((1.0 + few, finer) for finer in _FINER)
+
+    def _log_bound(self, tilt: float) -> float:
+        total = tilt * self._mean + tilt * tilt * self._variance / 2.0
+        for times, losses, masses in self._laws:
+            total += times * log_sum(np.log(np.maximum(masses, 1e-300)) + tilt * losses)
+        return total - math.log(tilt) - math.log(tilt - 1.0)
+
+    def _least(self) -> float:
+        low, high = math.log(_LEAST_EXCESS), math.log(1e6)
+        for _ in range(40):
+            third = (high - low) / 3.0
+            if self._log_bound(1.0 + math.exp(low + third)) < self._log_bound(
+                1.0 + math.exp(high - third)
+            ):
+                high -= third
+            else:
+                low += third
+        return math.exp(low)
+
+    def _deviation(self, tilt: float) -> float:
+        """Of the tilted sum."""
+        square = self._variance
+        for times, losses, masses in self._laws:
+            logs = np.log(np.maximum(masses, 1e-300)) + tilt * losses
+            shares = np.exp(logs - log_sum(logs))
+            square += times * float(shares @ (losses - shares @ losses) ** 2)
+        return math.sqrt(square)
 
 
 def _text(value: float | Fraction) -> str:

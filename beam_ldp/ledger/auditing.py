@@ -382,7 +382,7 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
     for charge in chosen:
         code, text = verify({
             **{key: charge.about.get(key) for key in ("epsilon", "delta", "certificate")},
-            "event": released(charge.settled or {}),
+            "event": charge.settled,
             "identity_digest": charge.identity.digest.hex(),
         })  # fmt: skip
         refuted |= code == REFUTED

@@ -12,8 +12,10 @@ import numpy as np
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.certificates import certificate_for
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.accounting.events import as_event
+from beam_ldp.accounting.events import CommittedDpEvent, as_event
 from beam_ldp.accounting.reports import LocalReports, ShuffledMessages
+from beam_ldp.accounting.shuffle.one_release import local_event
+from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     KRandomizedResponse,
@@ -105,6 +107,45 @@ def compositions(seed: int = 0) -> Iterator[tuple[str, Any, float]]:
     noisy = [rounds(any_of.shuffled(people(200_000)), 3), dp_accounting.GaussianDpEvent(40.0)]
     mixed = dp_accounting.ComposedDpEvent([*noisy, as_event(LocalReports(0.02)), levels])
     yield "all of them", mixed, 1e-6
+
+
+def samples() -> Iterator[tuple[str, Any, float]]:
+    """Releases of samples, of noise, and of reports that no crowd hides, by what people call them.
+
+    Their events, but for a few, are so many equal rounds.
+    """
+    any_of, sampled = LocalReports(2.0), partial(LocalReports(2.0).sampled, 60_000, 2_000)
+
+    def rounds(event: Any, count: int) -> Any:
+        return dp_accounting.SelfComposedDpEvent(as_event(event), count)
+
+    yield "local reports", rounds(LocalReports(0.1), 100), 1e-6
+    yield "few local reports", rounds(LocalReports(1.0), 3), 1e-2
+    answers = rounds(local_event(KRandomizedResponse(10, 1.0)), 30)
+    yield "local answers", answers, 1e-6
+    yield "a committed schedule", CommittedDpEvent(rounds(any_of.shuffled(300_000), 50), 1e-9), 1e-6
+    yield "fakes in a sample", rounds(sampled(num_received=1_800, num_fakes=3_000), 600), 1e-5
+    yield "a point of several", rounds(sampled(points_per_client=4), 600), 1e-5
+    coins = sampled(points_per_client=4, sampling="poisson", num_fakes=100)
+    yield "points by coins", rounds(coins, 600), 1e-5
+    yield "epochs", rounds(sampled(sampling="shuffled_epochs"), 200), 1e-5
+    lost = sampled(sampling="shuffled_epochs", num_received=1_900, num_fakes=50)
+    yield "epochs that lost people", rounds(lost, 200), 1e-5
+    part = sampled(sampling="shuffled_epochs", rounds=7, num_fakes=500)
+    yield "parts of epochs", rounds(part, 20), 1e-5
+    mixed = [(KRandomizedResponse(10, 1.0), 60_000), (KRandomizedResponse(10, 4.0), 40_000)]
+    yield "several budgets", mixed_shuffled_event(mixed), 1e-6
+    noise = dp_accounting.GaussianDpEvent(3.0)
+    fixed = dp_accounting.SampledWithoutReplacementDpEvent(1000, 10, noise)
+    yield "noise of a sample", rounds(fixed, 200), 1e-5
+    poisson = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(0.8))
+    yield "noise by coins", rounds(poisson, 1000), 1e-5
+
+
+def rare_noise() -> tuple[Any, float]:
+    """So few rounds of so small a sample that who is in one of them once makes all of the delta."""
+    noise = dp_accounting.PoissonSampledDpEvent(0.002, dp_accounting.GaussianDpEvent(1.0))
+    return dp_accounting.SelfComposedDpEvent(noise, 100), 1e-9
 
 
 def bounded_length() -> Any:

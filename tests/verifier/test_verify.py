@@ -6,6 +6,7 @@ import ast
 import copy
 import json
 import math
+import random
 import subprocess
 import sys
 import time
@@ -21,13 +22,26 @@ import mpmath
 import pytest
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
+from beam_ldp.accounting import events as all_events
 from beam_ldp.accounting.certificates import SLACK, certificate_for
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.accounting.events import CommittedDpEvent, as_event
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.shuffle.one_release import local_event
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.verifier import verify as program
 from beam_ldp.verifier.verify import CONFIRMED, NOTHING, REFUTED, Law, Part, Table, verify
-from tests.verifier.statements import IDENTITY, bounded_length, compositions, events, statement
+from tests.confirmed import EXCUSES
+from tests.verifier.statements import (
+    IDENTITY,
+    bounded_length,
+    compositions,
+    events,
+    rare_noise,
+    samples,
+    statement,
+)
 
 pytestmark = pytest.mark.exact
 
@@ -42,6 +56,11 @@ def statements() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def composed() -> dict[str, dict[str, Any]]:
     return {name: statement(event, delta) for name, event, delta in compositions()}
+
+
+@pytest.fixture(scope="module")
+def sampled() -> dict[str, dict[str, Any]]:
+    return {name: statement(event, delta) for name, event, delta in samples()}
 
 
 # What it is ------------------------------------------------------------------------------
@@ -130,6 +149,19 @@ def test_rare_reports_that_tell_a_lot_take_more_losses() -> None:
     assert told["certificate"]["smoothing"] == "0.005"
 
 
+def test_it_confirms_samples_noise_and_what_no_crowd_hides(
+    sampled: dict[str, dict[str, Any]],
+) -> None:
+    for name, told in sampled.items():
+        assert told["certificate"]["kind"] in ("composed", "shuffle"), (name, told["certificate"])
+        assert verify(json.loads(json.dumps(told))).code == CONFIRMED, name
+
+
+@pytest.mark.slow
+def test_losses_that_are_rare_even_under_a_tilt() -> None:
+    assert verify(statement(*rare_noise())).code == CONFIRMED
+
+
 @pytest.mark.slow
 def test_a_thousand_statements_take_less_than_a_minute() -> None:
     """A tenth of them composed."""
@@ -156,6 +188,59 @@ def test_what_has_no_certificate_says_so() -> None:
     conjectured = certificate_for(told | {"proof_status": "conjectured"})
     assert "conjectured" in conjectured["why"]
     assert "no finite" in certificate_for(told | {"epsilon": None})["why"]
+
+
+def _every_event() -> Iterator[tuple[str, Any]]:
+    """Of each kind of event that has a price, those that have a certificate and others."""
+    shuffled, any_of = LocalReports(2.0).shuffled(10_000), LocalReports(2.0)
+    noise = dp_accounting.GaussianDpEvent(2.0)
+    several = local_event(BinaryVectorMean(8, 4.0))
+    yield "LocalRandomizerDpEvent", as_event(any_of)
+    yield "ShuffledDpEvent", as_event(shuffled)
+    yield "ShuffledMessagesDpEvent", bounded_length()
+    yield "ShuffledMessagesDpEvent", shuffled_event(BinaryVectorMean(8, 4.0), 10_000)
+    for how in (
+        {}, {"sampling": "self"}, {"sampling": "poisson"}, {"sampling": "shuffled_epochs"},
+        {"points_per_client": 3, "points_sampled": 2},
+    ):  # fmt: skip
+        yield "SubsampledShuffledDpEvent", as_event(any_of.sampled(50_000, 10_000, **how))
+    yield "SubsampledShuffledDpEvent", as_event(several.sampled(50_000, 10_000))
+    yield "CommittedDpEvent", CommittedDpEvent(as_event(shuffled), 1e-9)
+    yield "GaussianDpEvent", noise
+    yield "LaplaceDpEvent", dp_accounting.LaplaceDpEvent(2.0)
+    yield "DiscreteLaplaceDpEvent", dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.1, 2)
+    yield "PoissonSampledDpEvent", dp_accounting.PoissonSampledDpEvent(0.1, noise)
+    fixed = dp_accounting.SampledWithoutReplacementDpEvent(100, 10, noise)
+    yield "SampledWithoutReplacementDpEvent", fixed
+    yield "ComposedDpEvent", dp_accounting.ComposedDpEvent([noise, as_event(shuffled)])
+    laplace = dp_accounting.ComposedDpEvent([dp_accounting.LaplaceDpEvent(20.0), noise])
+    yield "ComposedDpEvent", laplace
+    yield "SelfComposedDpEvent", dp_accounting.SelfComposedDpEvent(noise, 3)
+    yield "NoOpDpEvent", dp_accounting.NoOpDpEvent()
+    yield "ZCDpEvent", dp_accounting.ZCDpEvent(0.1)
+    yield "RandomizedResponseDpEvent", dp_accounting.RandomizedResponseDpEvent(0.5, 4)
+    truncated = dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(1000, 0.1, 130, 2.0)
+    yield "TruncatedSubsampledGaussianDpEvent", truncated
+
+
+def test_every_event_has_a_certificate_or_a_reason() -> None:
+    """Never neither, and never an error; whatever has a price."""
+    told = []
+    for kind, event in _every_event():
+        assert type(event).__name__ == kind
+        stated = statement(event, 1e-6)
+        found = verify(json.loads(json.dumps(stated)))
+        assert found.code in (CONFIRMED, NOTHING), (kind, found.text)
+        told.append((kind, found.text.partition(": ")[2] if found.code == NOTHING else ""))
+    own = {name for name in vars(all_events) if name.endswith("DpEvent")}
+    assert own <= {kind for kind, _ in told}
+    reasons = {(kind, why) for kind, why in told if why}
+    assert {kind for kind, _ in reasons} == {
+        "ShuffledMessagesDpEvent", "SubsampledShuffledDpEvent", "ComposedDpEvent", "ZCDpEvent",
+        "RandomizedResponseDpEvent", "TruncatedSubsampledGaussianDpEvent",
+    }  # fmt: skip
+    assert all(why.startswith(EXCUSES) for _, why in reasons), reasons
+    assert len({why for _, why in reasons}) == len(reasons)  # each its own
 
 
 def test_a_statement_that_is_too_small_gets_no_certificate(
@@ -186,7 +271,7 @@ def _bare(part: dict[str, Any]) -> dict[str, Any]:
     return {name: part[name] for name in part if name not in FACTS}
 
 
-FACTS = {"count", "crowd", "rate", "weights", "scale", "mass"}
+FACTS = {"count", "crowd", "rate", "share", "shift", "weights", "scale", "mass"}
 
 
 def _fewer(told: dict[str, Any], share: float) -> None:
@@ -268,7 +353,7 @@ OF_ROUNDS: dict[str, Mutate] = (
         "the last delta": _knot(-1, 1, _times("0.5")),
         "no delta": _knot(-1, 1, lambda height: "0"),
         "a smaller loss": _knot(3, 0, _times("0.99")),
-        "a tilt": _knot(3, 2, _times("0.01")),
+        "a tilt": _knot(3, 2, _times("0.00001")),
         "no first loss": lambda told, c, e: c["parts"][0]["knots"].pop(0),
         "no last losses": lambda told, c, e: c["parts"][0].update(
             knots=c["parts"][0]["knots"][:30]
@@ -305,6 +390,128 @@ def _inner(told: dict[str, Any], **changed: Any) -> None:
     """The event of a round is another one."""
     told["event"]["event"]["event"].update(changed)
     _event(told)
+
+
+def _leaf(told: dict[str, Any]) -> dict[str, Any]:
+    """The release that an event has so many of."""
+    found = told["event"]["event"]
+    while found["kind"] in ("SelfComposedDpEvent", "CommittedDpEvent"):
+        found = found["event"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _of_leaf(**change: Callable[[Any], Any]) -> Mutate:
+    """The release is another one, and the certificate repeats that, but for what it chose."""
+
+    def mutate(told: dict[str, Any], c: dict[str, Any], e: dict[str, Any]) -> None:
+        leaf = _leaf(told)
+        for name, by in change.items():
+            holder = leaf if name in leaf else leaf.get("event") or leaf["local_event"]
+            holder[name] = by(holder[name])
+        _event(told)
+
+    return mutate
+
+
+def _share(of: float) -> Callable[[Any], Any]:
+    return lambda number: type(number)(number * of)
+
+
+OF_NOISE = {"less noise": _of_leaf(noise_multiplier=_share(0.99))}
+OF_ANY_SAMPLE = {"fewer people": _of_leaf(num_users=_share(0.99))}
+OF_A_KIND: dict[str, dict[str, Mutate]] = {
+    "local reports": {"a larger budget": _of_leaf(local_epsilon=_share(1.01))},
+    "few local reports": {  # a third of delta less lessens epsilon by less than half a percent
+        "a larger budget": _of_leaf(local_epsilon=_share(1.01)),
+        "two thirds of delta": lambda told, c, e: _both(told, "delta", told["delta"] * 0.66),
+    },
+    "local answers": {
+        "an answer that tells more": _of_leaf(
+            pair=lambda pair: [pair[0], pair[1], [[a * 1.01, b, p] for a, b, p in pair[2]], pair[3]]
+        ),
+        "a conjecture": _of_leaf(pair=lambda pair: [pair[0], 0, *pair[2:]]),
+    },
+    "a committed schedule": {
+        "fewer reports": _of_leaf(num_reports=_share(0.99)),
+        "a round more": lambda told, c, e: (e["event"].update(count=52), _event(told)),
+    },
+    "fakes in a sample": {
+        **OF_ANY_SAMPLE,
+        "more fakes": _of_leaf(num_fakes=_share(1.1)),
+        "fewer came": _of_leaf(num_received=_share(0.99)),
+        "hardly a fake is drawn": _first("crowd", lambda crowd: 1_790),
+        "two points of each": _of_leaf(points_sampled=lambda n: 2, points_per_client=lambda n: 2),
+    },
+    "a point of several": {
+        **OF_ANY_SAMPLE,
+        "a point less": _of_leaf(points_per_client=lambda n: 3),
+        "a share": _first("share", lambda share: "1/5"),
+    },
+    "points by coins": {
+        **OF_ANY_SAMPLE,
+        "more fakes": _of_leaf(num_fakes=_share(20)),
+        "some did not come": _of_leaf(num_received=lambda n: 1_000),
+    },
+    "epochs": {
+        **OF_ANY_SAMPLE,
+        "fakes": _of_leaf(num_fakes=lambda n: 600),
+        "fewer came": _of_leaf(num_received=lambda n: 1_950),
+        "another sampling": _of_leaf(sampling=lambda name: "by hand"),
+    },
+    "epochs that lost people": {
+        "fewer came": _of_leaf(num_received=_share(0.99)),
+        "more fakes": _of_leaf(num_fakes=_share(20)),
+    },
+    "parts of epochs": {
+        **OF_ANY_SAMPLE,
+        "more fakes": _of_leaf(num_fakes=_share(2)),
+        "more rounds than there are": _of_leaf(rounds=lambda n: 31),
+    },
+    "several budgets": {
+        "fewer reports": _of_leaf(num_reports=_share(0.99)),
+        "a fake": _of_leaf(num_fakes=lambda n: 1),
+        "more than it is for": _of_leaf(pair=lambda pair: [pair[0], 2_001, *pair[2:]]),
+        "a smaller blanket": _of_leaf(pair=lambda pair: [pair[0] * 0.99, *pair[1:]]),
+    },
+    "noise of a sample": {
+        **OF_NOISE,
+        "more are drawn": _of_leaf(sample_size=lambda n: 11),
+        "more than there are": _of_leaf(sample_size=lambda n: 1_001),
+        "fewer people": _of_leaf(source_dataset_size=_share(0.99)),
+        "a shift": _first("shift", lambda shift: "1/2"),
+    },
+    "noise by coins": {
+        **OF_NOISE,
+        "likelier": _of_leaf(sampling_probability=_share(1.01)),
+        "no coin": _of_leaf(sampling_probability=lambda q: 1.5),
+    },
+}
+
+
+def test_what_is_false_of_samples_and_noise_is_rejected(sampled: dict[str, dict[str, Any]]) -> None:
+    """Each in one way, by more than the slack; rounds that are a few more besides."""
+    common = {name: COMMON[name] for name in ("epsilon", "slack", "no rows")}
+    assert set(OF_A_KIND) == set(sampled)
+    for name, told in sampled.items():
+        kept = [*_kept(told, common | OF_A_KIND[name])]
+        assert kept == [], name
+        if told["event"]["event"]["kind"] == "SelfComposedDpEvent":
+            assert [*_kept(told, {"a round more": OF_ROUNDS["a round more"]})] == [], name
+
+
+def test_a_row_may_hold_the_schedule_that_was_committed(
+    sampled: dict[str, dict[str, Any]],
+) -> None:
+    """What is released is what it holds; another schedule is another event."""
+    told = sampled["a committed schedule"]
+    bare = {"version": 1, "event": told["event"]["event"]["event"]}
+    row = {"event": told["event"], "about": {name: told[name] for name in ("epsilon", "delta")}}
+    row["about"]["certificate"] = told["certificate"]
+    assert verify(told | {"event": bare}, row).code == CONFIRMED
+    more = json.loads(json.dumps(row))
+    more["event"]["event"]["event"]["count"] += 1
+    assert verify(told, more).text == "not confirmed, because the row has another event"
 
 
 def _kept(told: dict[str, Any], mutants: dict[str, Mutate]) -> Iterator[str]:
@@ -409,7 +616,7 @@ def test_every_sum_is_above_the_enumerated_one_and_close(crowd: int, smoothing: 
     with localcontext(program.CONTEXT):
         odds = program._exp(epsilon, up=False)
         exact = max(_exact(side, crowd, odds) for side in SMALL.sides())
-        found = program.shuffle_delta(Part(1, SMALL, crowd), epsilon, ["0.7", "0.7"], smoothing)
+        found = Part(1, SMALL, crowd).delta(epsilon, ["0.7", "0.7"], smoothing)
     assert exact <= found <= exact * (1 + 4 * Fraction(smoothing))
 
 
@@ -430,7 +637,7 @@ def test_who_may_be_absent() -> None:
             seen = [_shown(law, [victim, "z", "z"], chances) for victim in "xy"]
             for one, other in (seen, seen[::-1]):
                 least = sum(max(p - odds * other.get(batch, 0), 0) for batch, p in one.items())
-                found = program.shuffle_delta(part, epsilon, ["0.4", "0.4"], "0.02")
+                found = part.delta(epsilon, ["0.4", "0.4"], "0.02")
                 assert 0 < least <= found <= 2 * least
 
 
@@ -549,9 +756,9 @@ def test_nodes_that_are_left_out_do_not_count(
         return few
 
     monkeypatch.setattr(program, "_nodes", more)
-    part = Part(1, program.two_kinds(Fraction(2), bit=False), 10**6)
+    part = Part(1, program.two_kinds(Fraction(2)), 10**6)
     with localcontext(program.CONTEXT):
-        program.shuffle_delta(part, Fraction(1, 100), ["0.0006"], "0.01")
+        part.delta(Fraction(1, 100), ["0.0006"], "0.01")
     ((count, change),) = asked
     assert count < 60 and change < 1e-20
 
@@ -573,13 +780,117 @@ def test_turns_and_exponentials_round_as_they_say() -> None:
     mpmath.mp.dps = 15
 
 
-def test_the_chance_of_a_smaller_group_is_added_up() -> None:
-    """Exactly a binomial's lower tail: of 20 in 4 groups, fewer than 2."""
-    exact = Fraction(3, 4) ** 20 + 20 * Fraction(1, 4) * Fraction(3, 4) ** 19
-    event = event_to_json(LocalReports(1.0, public_groups=4).shuffled(20))["event"]
+@pytest.mark.parametrize(("people", "groups", "crowd"), [(20, 4, 1), (20, 4, 2), (900, 5, 110)])
+def test_the_chance_of_a_smaller_group_is_a_binomials(people: int, groups: int, crowd: int) -> None:
+    """Its lower tail, never less, and by an eighth more at most."""
+    exact = Fraction(0)
+    for size in range(crowd):
+        exact += math.comb(people, size) * Fraction(groups - 1) ** (people - size)
+    exact *= groups / Fraction(groups) ** people
+    event = event_to_json(LocalReports(1.0, public_groups=groups).shuffled(people))["event"]
     with localcontext(program.CONTEXT):
-        (part,) = program.parts_of([(event, 1)], [{"any_randomizer": True, "crowd": 2}])
-    assert 4 * exact <= part.chance <= 4 * exact * (1 + Fraction(1, 10**20))
+        (part,) = program.parts_of([(event, 1)], [{"any_randomizer": True, "crowd": crowd}])
+    assert exact <= part.chance <= exact * Fraction(9, 8)
+
+
+@pytest.mark.parametrize(("users", "drawn", "fakes", "gone"), [(60, 20, 9, 5), (900, 90, 90, 30)])
+def test_the_chance_of_more_fakes_is_a_hypergeometric_one(
+    users: int, drawn: int, fakes: int, gone: int
+) -> None:
+    """Its upper tail, never less, and by a quarter more at most."""
+    ways = sum(
+        math.comb(fakes, more) * math.comb(users - fakes, drawn - more)
+        for more in range(gone + 1, min(fakes, drawn) + 1)
+    )
+    exact = Fraction(ways, math.comb(users, drawn))
+    event = event_to_json(LocalReports(1.0).sampled(users, drawn, num_fakes=fakes))["event"]
+    choice = {"any_randomizer": True, "crowd": drawn - gone}
+    with localcontext(program.CONTEXT):
+        (part,) = program.parts_of([(event, 1)], [choice])
+    assert exact <= part.chance <= exact * Fraction(5, 4)
+
+
+def test_who_is_in_a_sample_is_what_the_accountant_says() -> None:
+    """Rates and crowds of a hundred samples, by either's own arithmetic."""
+    draw, seen = random.Random(1), set()
+    for _ in range(100):
+        drawn, came = draw.randint(50, 99), draw.choice([None, draw.randint(40, 50)])
+        sampling = draw.choice(["without_replacement", "shuffled_epochs"])
+        rounds = draw.choice([None, 3]) if sampling == "shuffled_epochs" else None
+        event = LocalReports(1.0).sampled(
+            draw.randint(300, 999), drawn, num_received=came, num_fakes=draw.choice([0, 7]),
+            sampling=sampling, rounds=rounds, points_per_client=draw.randint(1, 3),
+        )  # fmt: skip
+        told = event_to_json(event)["event"]
+        choice = {"any_randomizer": True, "crowd": int(event.num_hiding)}
+        with localcontext(program.CONTEXT):
+            (part,) = program.parts_of([(told, 1)], [choice])
+        assert part.rate * part.share == pytest.approx(event.rate, rel=1e-12)
+        assert part.rate == pytest.approx(event.drawn_rate, rel=1e-12)
+        assert float(part.chance) <= 1.2 * event.failure_probability
+        seen.add((sampling, came is None, rounds is None, event.num_fakes > 0))
+    assert len(seen) == 12
+
+
+def test_a_point_of_two_that_somebody_holds() -> None:
+    """Everybody reports one of two points: by every report, against the bound of a share."""
+    first, second, other = (6, 1, 3), (1, 5, 4), (4, 2, 4)  # of ten; all contain (1, 1, 3)
+    table = Table([(6, 1, 1), (1, 5, 1), (3, 4, 3)], 10)
+    mixed = [[Fraction(a + b, 20) for a, b in zip(x, other)] for x in (first, second)]
+    seen: list[dict[tuple[int, ...], Fraction]] = [{}, {}]
+    for world, law in zip(seen, mixed, strict=True):
+        for reports in product(range(3), repeat=3):
+            chance = law[reports[0]] * Fraction(math.prod(other[r] for r in reports[1:]), 100)
+            batch = tuple(sorted(reports))
+            world[batch] = world.get(batch, Fraction(0)) + chance
+    part = Part(1, table, 3, share=Fraction(1, 2))
+    with localcontext(program.CONTEXT):
+        for epsilon in (Fraction(1, 10), Fraction(2, 5)):
+            odds = program._exp(epsilon, up=False)
+            for one, another in (seen, seen[::-1]):
+                least = sum(max(p - odds * another[batch], 0) for batch, p in one.items())
+                found = part.delta(epsilon, ["0.4", "0.4"], "0.02")
+                assert 0 < least <= found <= 3 * least
+
+
+@pytest.mark.parametrize("rate", ["1", "0.3", "0.002"])
+@pytest.mark.parametrize("shift", ["0.4", "2", "5"])
+@pytest.mark.parametrize("loss", ["0", "0.3", "2"])
+def test_noise_agrees_with_sixty_digits(rate: str, shift: str, loss: str) -> None:
+    """By integrating the positive part of the difference of both densities, to 25 places."""
+    mpmath.mp.dps = 40
+    q, m, t = mpmath.mpf(rate), mpmath.mpf(shift) / 2, mpmath.exp(mpmath.mpf(loss))
+
+    def excess(x: Any) -> Any:
+        here, there = (mpmath.npdf(x, side * m, 1) for side in (1, -1))
+        return mpmath.re(q * (here - t * there) - (1 - q) * (t - 1) * mpmath.npdf(x))
+
+    at = mpmath.findroot(lambda x: excess(x) / mpmath.npdf(x), (mpmath.mpf(-1), m + 30), "anderson",
+                         tol=1e-35, maxsteps=200, verify=False)  # fmt: skip
+    exact = mpmath.quad(excess, [at + k for k in range(0, 16, 2)])
+    part = Part(1, Table([]), rate=Fraction(rate), shift=Fraction(shift))
+    with localcontext(program.CONTEXT):
+        found = part.delta(Fraction(loss), [], "")
+    assert -1e-25 < mpmath.mpf(found.numerator) / found.denominator - exact < 1e-25
+    mpmath.mp.dps = 15
+
+
+def test_normal_numbers_are_right_to_forty_places() -> None:
+    mpmath.mp.dps = 60
+    with localcontext(program.CONTEXT):
+        for x in ("0", "1e-20", "0.3", "-0.3", "5", "-5", "13.9", "-13.9", "14.1", "-14.1", "60"):
+            found = mpmath.mpf(str(program._normal(Decimal(x))))
+            assert abs(found - mpmath.ncdf(mpmath.mpf(x))) < mpmath.mpf("1e-40")
+    mpmath.mp.dps = 15
+
+
+def test_who_is_alone_is_hidden_by_nobody() -> None:
+    """Then the hockey stick of the table is the sum, exactly."""
+    table = Table([(6, 1, 1), (1, 5, 1), (3, 4, 3)], 10)
+    with localcontext(program.CONTEXT):
+        odds = program._exp(Fraction(1, 2), up=False)
+        found = Part(1, table).delta(Fraction(1, 2), ["1", "1"], "")
+    assert found == max(Fraction(6) - odds, 5 - odds) / 10
 
 
 def test_two_kinds_of_reports_are_rounded_outward() -> None:
