@@ -18,6 +18,8 @@ import json
 import multiprocessing
 import os
 import random
+import resource
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -30,16 +32,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path(__file__).parent / "results" / "mutants.md"
-MODULES = (
-    "events", "reports", "prices", "divergences.hockey_stick", "divergences.listed",
-    "divergences.loss_grid", "divergences.moments", "divergences.roots", "divergences.shuffle_rdp",
-    "composition.accountant", "composition.central", "composition.curve_losses",
-    "composition.ledger_bounds", "composition.loss_curves", "composition.report_curves",
-    "composition.sampled_curves", "shuffle.mean_price", "shuffle.multi_message",
-    "shuffle.one_release",
-)  # fmt: skip
 ROOM = "beam_ldp.accounting"
-NUMBER, SECONDS = 60, 600
+MODULES = (
+    "events",
+    "prices",
+    "reports",
+    *(
+        f"{folder}.{file.stem}"
+        for folder in ("composition", "divergences", "shuffle")
+        for file in sorted((ROOT / ROOM.replace(".", "/") / folder).glob("[a-z]*.py"))
+    ),
+)
+NUMBER, SECONDS = 60, 600  # of a processor: all tests take half of it
 FLAGS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not bench")
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 _REVERSED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
@@ -291,16 +295,25 @@ def _judge(module: str, place: int, order: Sequence[str], told: Any) -> None:
     told.send(first.failed)
 
 
-def _in_a_process(work: Any, *arguments: Any, seconds: float | None = None) -> Any:
+def _limited(work: Any, *arguments: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    work(*arguments)
+
+
+def _in_a_process(work: Any, *arguments: Any) -> Any:
     """What it sends, which has the libraries of this process; TimeoutError and EOFError."""
     receive, send = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=work, args=(*arguments, send))
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=_limited, args=(work, *arguments, send))
     process.start()
     send.close()
     try:
-        if not receive.poll(seconds):
-            raise TimeoutError
         return receive.recv()
+    except EOFError:
+        process.join()
+        if process.exitcode in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise TimeoutError from None
+        raise
     finally:
         process.kill()
         process.join()
@@ -319,7 +332,7 @@ def judged(mutant: Mutant, calls: Mapping[str, Called]) -> Mutant:
     began = time.monotonic()
     order = order_for(mutant, calls)
     try:
-        killer = _in_a_process(_judge, mutant.module, mutant.place, order, seconds=SECONDS)
+        killer = _in_a_process(_judge, mutant.module, mutant.place, order)
     except TimeoutError:
         killer = "time"
     except EOFError:

@@ -81,6 +81,20 @@ def test_one_run_tells_what_each_test_calls_and_then_who_sees_a_fault(monkeypatc
     assert "test_loss_grid.py::" in seen.killer
 
 
+def test_a_test_without_end_is_ended(monkeypatch) -> None:
+    """One process, which must burn its time: a second of it."""
+    monkeypatch.setattr(mutants, "SECONDS", 1)
+
+    def endless(told) -> None:
+        while True:
+            pass
+
+    with pytest.raises(TimeoutError):
+        mutants._in_a_process(endless)
+    with pytest.raises(EOFError):
+        mutants._in_a_process(lambda told: None)
+
+
 def test_survivors_stand_first() -> None:
     seen = Mutant("events", 1, 10, "a | b", "b", "tests/accounting/test_events.py::test_x", 1.0)
     told = page([seen, replace(seen, place=2, line=90, killer="")])
