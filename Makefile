@@ -260,6 +260,7 @@ bench: $(VENV)/.ready peers  ## every benchmark, into benchmarks/results/ (an id
 	$(BIN)/python -m benchmarks.product run --peers $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.oracles
 	$(BIN)/python -m benchmarks.mean_speed
+	$(BIN)/python -m benchmarks.accountant_speed
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.mean_throughput
 	$(BIN)/python -m benchmarks.scale all --data $(BENCH_DATA)

@@ -1,9 +1,11 @@
 """How long prices take: with nothing known beforehand, and when asked again.
 
-    python -m benchmarks.accountant_speed [--repeat 3] [--output FOLDER]
+    python -m benchmarks.accountant_speed [--repeat 3] [--output FOLDER] [--beside CHECKOUT]
 
 "Cold" is the least of several first calls, every cache emptied before each; "warm" the least of
-later ones. Prints a table, and writes accountant_speed.json and accountant_speed.md.
+later ones; CPU time of this process. Beside a checkout of an earlier version ("before") every
+case is run by both in turn, and a column says how many times as long the other one takes.
+Prints a table, and writes accountant_speed.json and accountant_speed.md.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,15 +92,40 @@ def many_kinds() -> object:
 def cases() -> list[Case]:
     """What the table shows."""
     vectors = shuffled_event(L2Mean.for_shuffle(100, 1.0, 1e-6, 10_000), 10_000)
-    return [
-        Case("one shuffle, 1e4 reports", lambda: shuffle_epsilon(2.0, 10**4, 1e-8), 0.01),
-        Case("one shuffle, 1e8 reports", lambda: shuffle_epsilon(2.0, 10**8, 1e-8), 0.01),
-        Case("one shuffle, 1e12 reports", lambda: shuffle_epsilon(2.0, 10**12, 1e-8), 0.01),
+    one = [
         Case(
-            "one shuffle, 1e8 reports, k-RR's own pair",
-            lambda: shuffle_epsilon(ORACLE, 10**8, 1e-8),
+            f"one shuffle of {local}, {reports:,} reports, delta {delta}",
+            partial(shuffle_epsilon, local, reports, delta),
             0.01,
-        ),
+        )
+        for local, reports, delta in (
+            (1.0, 500, 1e-6),
+            (1.0, 835, 1e-6),
+            (8.0, 10**3, 1e-6),
+            (8.0, 10**5, 1e-12),
+            (2.0, 10**8, 1e-8),
+            (0.1, 10**12, 1e-12),
+        )
+    ]
+    own = [
+        Case(
+            f"one shuffle, {reports:,} reports, k-RR's own pair",
+            partial(shuffle_epsilon, ORACLE, reports, 1e-8),
+            0.01,
+        )
+        for reports in (120, 10**8)
+    ]
+    solved = [
+        Case(
+            f"the local epsilon of a price, {reports:,} reports",
+            partial(local_epsilon_for, 1.0, 1e-6, reports),
+            0.1,
+        )
+        for reports in (835, 10**6)
+    ]
+    return [
+        *one,
+        *own,
         Case("several messages, 1e4 vectors", lambda: event_epsilon(vectors, 1e-6)),
         Case("training, 6000 rounds", run_of(HEADLINE, 6_000, 1e-5), 2.0, 0.05),
         Case("training, 100,000 rounds", run_of(LONG, 10**5, 1e-8), 2.0, 0.05),
@@ -103,8 +133,13 @@ def cases() -> list[Case]:
         Case("may one more round run? (5000 done)", next_round(), None, 0.05),
         Case("a ledger of four kinds", mixed),
         Case("a ledger of a thousand kinds", many_kinds, 5.0),
-        Case("the local epsilon of a price", lambda: local_epsilon_for(1.0, 1e-8, 10**6), 0.02),
-        Case("200 budgets at once", lambda: shuffle_epsilons(BUDGETS, 10**6, 1e-8)),
+        *solved,
+        Case(
+            "the local epsilon of a price, 120 reports, k-RR's own pair",
+            lambda: local_epsilon_for(1.0, 1e-6, 120, lambda e: KRandomizedResponse(100, e)),
+            0.1,
+        ),
+        Case("200 budgets at once", lambda: shuffle_epsilons(BUDGETS, 10**6, 1e-8), 0.1),
         Case(
             "200 budgets, one by one",
             lambda: [shuffle_epsilon(float(b), 10**6, 1e-8) for b in BUDGETS],
@@ -120,10 +155,10 @@ def forget() -> None:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """How long one call takes."""
-    start = time.perf_counter()
+    """How long one call takes of this process, of all its threads."""
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def measure(case: Case, repeat: int) -> dict[str, object]:
@@ -142,6 +177,14 @@ def measure(case: Case, repeat: int) -> dict[str, object]:
     }
 
 
+def beside(checkout: Path, name: str, repeat: int) -> float:
+    """How long the first call of a case takes with the library of another version."""
+    environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, "--only", name, "--repeat", str(repeat)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return float(json.loads(found.stdout)["cold"])
+
+
 def table(rows: list[dict[str, object]]) -> str:
     """The rows as Markdown."""
 
@@ -149,10 +192,18 @@ def table(rows: list[dict[str, object]]) -> str:
         shown = f"{float(str(value)) * 1e3:,.1f} ms"
         return shown if target is None else f"{shown} (at most {float(str(target)) * 1e3:,.0f})"
 
-    lines = ["| price of | cold | warm |", "|---|---|---|"]
+    other = "beside" in rows[0]
+    lines = [
+        "| price of | cold | warm |" + (" cold, before | times as long |" if other else ""),
+        "|---|---|---|" + ("---|---|" if other else ""),
+    ]
     for row in rows:
-        cold = cell(row["cold"], row["cold_target"])
-        lines.append(f"| {row['case']} | {cold} | {cell(row['warm'], row['warm_target'])} |")
+        cold, warm = (cell(row[each], row[f"{each}_target"]) for each in ("cold", "warm"))
+        line = f"| {row['case']} | {cold} | {warm} |"
+        if other:
+            before = float(str(row["beside"]))
+            line += f" {before * 1e3:,.1f} ms | {before / float(str(row['cold'])):.1f} |"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -161,13 +212,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeat", type=int, default=3, help="first calls per case (default 3)")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--beside", type=Path, help="checkout of an earlier version")
+    parser.add_argument("--only", help="one case: prints a line of JSON, and writes nothing")
     options = parser.parse_args()
+    if options.only is not None:
+        (case,) = (case for case in cases() if case.name == options.only)
+        print(json.dumps(measure(case, options.repeat)))
+        return
     rows = []
     for case in cases():
-        rows.append(measure(case, options.repeat))
-        print(f"  {case.name}: {rows[-1]['cold']:.3f} s, then {rows[-1]['warm']:.3f} s", flush=True)
+        row = measure(case, options.repeat)
+        if options.beside is not None:
+            row["beside"] = beside(options.beside, case.name, options.repeat)
+        rows.append(row)
+        print(f"  {case.name}: {row['cold']:.4f} s, then {row['warm']:.4f} s", flush=True)
     machine = f"{platform.machine()}, Python {platform.python_version()}"
-    text = f"# Speed of the accountant\n\n{table(rows)}\n\nMeasured on {machine}.\n"
+    text = f"# Speed of the accountant\n\n{table(rows)}\n\nCPU time, measured on {machine}.\n"
     print("\n" + text)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "accountant_speed.md").write_text(text)

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffle_epsilon
+from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffle_epsilons
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.protocols.spaces import Ball, Concentration, Radii, RotatedMeans, Space, SubGaussian
@@ -354,8 +354,9 @@ class _Task:
         crowd = hidden_users(fewest(self.num_users, 1 / self.size), honest_fraction)
         hidden = hidden_users(self.num_users, honest_fraction)
         best = self._noise(epsilon, delta, hidden), None, epsilon, delta
-        for search in self._searches():
-            price = float(shuffle_epsilon(search.oracle, crowd, first_delta))
+        searches = list(self._searches())
+        prices = shuffle_epsilons([search.oracle for search in searches], crowd, first_delta)
+        for search, price in zip(searches, prices.tolist(), strict=True):
             if price >= epsilon:
                 continue
             left, rest = epsilon - price, delta - first_delta

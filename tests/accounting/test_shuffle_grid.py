@@ -14,7 +14,8 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     largest_log_ratio,
 )
 from beam_ldp.accounting.divergences.roots import safe_roots
-from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, SubsetSelection
+from beam_ldp.randomizers.mean import LInfMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 pytestmark = pytest.mark.exact
@@ -52,6 +53,23 @@ def test_equal_to_the_loop_for_a_mechanism():
     found = shuffle_epsilons(local, 10**5, 1e-6, randomizer=build)
     np.testing.assert_allclose(found, one_by_one(local, 10**5, 1e-6, build), rtol=1e-8)
     assert np.all(found <= shuffle_epsilons(local, 10**5, 1e-6))
+    assert shuffle_epsilons(list(map(build, local)), 10**5, 1e-6).tolist() == found.tolist()
+
+
+def test_unlike_randomizers_are_priced_at_once():
+    """Public rows split the crowd and take their part of delta; a larger budget hides nothing."""
+    mechanisms = [
+        KRandomizedResponse(2, 0.5),
+        KRandomizedResponse(50, 4.0),
+        BinaryHadamard(1000, 4.0, row="public"),
+        SubsetSelection(30, 29.0),
+    ]
+    found = shuffle_epsilons(mechanisms, [[40], [10**5]], 1e-6)
+    loop = [[float(shuffle_epsilon(m, n, 1e-6)) for m in mechanisms] for n in (40, 10**5)]
+    np.testing.assert_allclose(found, loop, rtol=1e-8)
+    assert shuffle_epsilons([], 100, 1e-6).shape == (0,)
+    with pytest.raises(ValueError, match="local_epsilons must be of randomizers that send one"):
+        shuffle_epsilons([LInfMean(9, 2.5, messages=(2,), message_epsilons=(1.25,))], 100, 1e-6)
 
 
 @pytest.mark.parametrize("guess", [1e-6, 0.01, 0.0176, 0.1, 1.9, 50.0])

@@ -78,32 +78,25 @@ def listable(pair: ShufflePair, n: int) -> bool:
 def listed_parts(pair: ShufflePair, n: int, absent: float, steps: Array) -> Array:
     """E[max(difference - step * (second + absent), 0)] at each step, of a batch that is listable.
 
-    Of few steps and up to three kinds only what weighs is looked at; else all is listed, once.
+    At few steps only what weighs is looked at; for many all is listed, once.
     """
-    law = law_of_one(pair)
     if len(steps) >= _FEW:
         return _ranked_parts(pair, n, absent, steps)
-    if len(law.probability) <= 3:
-        return np.array([_heaviest_terms(law, n, absent, step) for step in steps.tolist()])
-    listed = listed_configurations(pair, n)
-    assert listed is not None
-    sums = (np.maximum(listed.difference - s * (listed.second + absent), 0.0) for s in steps)
-    return np.array([np.sum(each * listed.probability) for each in sums])
+    return np.array([_heaviest_terms(pair, n, absent, step) for step in steps.tolist()])
 
 
-def _heaviest_terms(law: Law, n: int, absent: float, step: float) -> float:
+def _heaviest_terms(pair: ShufflePair, n: int, absent: float, step: float) -> float:
     """The sum but for terms that are together below 1e-14 of it: those far from the peak.
 
-    With `m` reports that are not of the third kind, those of the second are binomial. From its
-    peak, or from the end of those that count, the logarithm of its law falls with a second
-    difference of at most -4 / (m + 2): by 2 x (x - 1) / (m + 2) or more after x counts.
+    Once the rarer kinds have their counts, `m` reports are left of the first two, and those of the
+    second are binomial. From its peak, or from the end of those that count, the logarithm of its
+    law falls with a second difference of at most -4 / (m + 2): by 2 x (x - 1) / (m + 2) or more
+    after x counts.
     """
+    law, rarer = law_of_one(pair), _rarer_counts(len(law_of_one(pair).probability) - 2, n)
     values = law.difference - step * law.second
-    third = np.arange(n + 1) if len(values) > 2 else np.zeros(1, dtype=np.int64)
-    rest = n - third
-    base = rest * values[0] - step * absent
-    if len(values) > 2:
-        base += third * values[2]
+    rest = n - rarer.sum(axis=0)
+    base = rest * values[0] + values[2:] @ rarer - step * absent
     slope = float(values[1] - values[0])
     low, high = np.zeros_like(rest), rest.copy()  # of the second kind, where the sum is positive
     if slope == 0.0:
@@ -117,15 +110,15 @@ def _heaviest_terms(law: Law, n: int, absent: float, step: float) -> float:
     rows = np.flatnonzero((low <= high) & (base + np.where(slope > 0.0, high, low) * slope > 0.0))
     if not len(rows):
         return 0.0
-    third, rest, base, low, high = (each[rows] for each in (third, rest, base, low, high))
-    log_weights = _log_weights(law, n)
+    rest, base, low, high = (each[rows] for each in (rest, base, low, high))
+    log_weights = _log_weights(pair, n)
     second, other = float(law.probability[1]), float(law.probability[0])
     peak = np.clip(np.floor((rest + 1) * (second / (second + other))).astype(np.int64), low, high)
-    top = log_weights(rest - peak, peak, third)
+    top = log_weights(rest - peak, peak, rows)
     most = np.log(base + np.where(slope > 0.0, high, low) * slope)
     inside = np.clip(peak + int(np.sign(slope)), low, high)
     with np.errstate(divide="ignore"):
-        largest = log_weights(rest - inside, inside, third) + np.log(
+        largest = log_weights(rest - inside, inside, rows) + np.log(
             np.maximum(base + inside * slope, 0.0)
         )
     room = top + most - largest.max() + _NEGLIGIBLE
@@ -135,23 +128,44 @@ def _heaviest_terms(law: Law, n: int, absent: float, step: float) -> float:
     row = np.repeat(np.arange(len(count)), count)
     counted = np.arange(len(row)) - np.repeat(np.cumsum(count) - count - first, count)
     sums = np.maximum(base[row] + counted * slope, 0.0)
-    logs = log_weights(rest[row] - counted, counted, third[row])
+    logs = log_weights(rest[row] - counted, counted, rows[row])
     return float(np.exp(logs) @ sums)
 
 
-def _log_weights(law: Law, n: int) -> Callable[[Counts, Counts, Counts], Array]:
-    """Logarithm of the probability of so many reports of each of two or three kinds."""
+@lru_cache(maxsize=16)
+def _log_weights(pair: ShufflePair, n: int) -> Callable[[Counts, Counts, Counts], Array]:
+    """Logarithm of the probability of so many reports of the first two kinds in some rows.
+
+    A row has one count of every other kind: see `_rarer_counts`.
+    """
+    law = law_of_one(pair)
     rare = float(law.probability[1:].sum())  # 1 - probability[0] would lose digits
     if len(law.probability) <= 2:
-        return lambda first, second, third: binomial_log_pmf(second, n, rare)
+        return lambda first, second, row: binomial_log_pmf(second, n, rare)
     counts, log_factorial = np.arange(n + 1.0), _log_factorials(n)
-    terms = [
-        counts * log - log_factorial
-        for log in (math.log1p(-rare), *np.log(law.probability[1:]).tolist())
-    ]
-    return lambda first, second, third: (
-        (log_factorial[n] + terms[2][third]) + terms[1][second] + terms[0][first]
-    )
+    logs = (math.log1p(-rare), *np.log(law.probability[1:]).tolist())
+    terms = [counts * log - log_factorial for log in logs]
+    of_rows = np.full(1, log_factorial[n])
+    for term, count in zip(terms[2:], _rarer_counts(len(terms) - 2, n), strict=True):
+        of_rows = of_rows + term[count]
+    return lambda first, second, row: of_rows[row] + terms[1][second] + terms[0][first]
+
+
+@lru_cache(maxsize=16)
+def _rarer_counts(kinds: int, n: int) -> Counts:
+    """All counts of so many kinds among `n` reports at most, of shape (kinds, rows)."""
+    found, room = np.zeros((0, 1), dtype=np.int64), np.array([n])
+    for _ in range(kinds):
+        owner, taken = _choices(room)
+        found, room = np.vstack([found[:, owner], taken]), room[owner] - taken
+    return found
+
+
+def _choices(room: Counts) -> tuple[Counts, Counts]:
+    """Every count from zero to each room: whose room it is, and the count."""
+    choices = room + 1
+    owner = np.repeat(np.arange(len(room)), choices)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(choices) - choices, choices)
 
 
 @lru_cache(maxsize=16)
@@ -215,9 +229,7 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
     log_weight = np.full(1, log_factorial[n])
     room = np.array([n])
     for kind in range(1, kinds + 1):
-        choices = room + 1
-        owner = np.repeat(np.arange(len(room)), choices)
-        taken = np.arange(len(owner)) - np.repeat(np.cumsum(choices) - choices, choices)
+        owner, taken = _choices(room)
         term = counts * math.log(law.probability[kind]) - log_factorial
         log_weight = log_weight[owner] + term[taken]
         sums = sums[:, owner] + of_kind[:, kind, None] * counts[taken]

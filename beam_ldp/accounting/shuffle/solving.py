@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     check_delta,
     check_epsilon,
     crowd,
+    messages_per_user,
     price_target,
     shuffle_delta,
     shuffle_epsilon,
@@ -182,7 +183,7 @@ def _least_reports(local: Any, epsilon: float, delta: float) -> int:
 
 
 def shuffle_epsilons(
-    local_epsilons: ArrayLike,
+    local_epsilons: ArrayLike | Sequence[Randomizer],
     num_reports: ArrayLike,
     delta: ArrayLike,
     *,
@@ -194,7 +195,7 @@ def shuffle_epsilons(
     value, and equal to them (to 1e-8).
 
     Args:
-        local_epsilons: Local epsilons in (0, 30].
+        local_epsilons: Local epsilons in (0, 30], or randomizers of one message.
         num_reports: Honest reports; 1 to 1e12.
         delta: In [0, 1).
         randomizer: Builds a mechanism of one message from a local epsilon, so that its own pair is
@@ -208,36 +209,32 @@ def shuffle_epsilons(
     >>> shuffle_epsilons([[1.0], [2.0]], [1e4, 1e6], 1e-6).shape
     (2, 2)
     """
-    arrays = np.broadcast_arrays(local_epsilons, num_reports, delta)
-    table = np.stack([np.asarray(a, dtype=float).ravel() for a in arrays], axis=1)
-    if not np.all((table[:, 0] > 0) & (table[:, 0] <= MAX_LOCAL_EPSILON)):
-        raise ValueError(f"local_epsilons must lie in (0, {MAX_LOCAL_EPSILON:g}]")
-    for each in np.unique(table[:, 2]).tolist():
-        check_delta(each)
-    cases, where = np.unique(table, axis=0, return_inverse=True)
-    values, releases, owners = cases[:, 0].copy(), [], []
-    for case, (local, reports, each_delta) in enumerate(cases.tolist()):
-        mechanism = None if randomizer is None else randomizer(local)
-        pairs, crowd_size, left = _priced(local, mechanism, check_reports(reports), each_delta)
-        if left <= 0.0:
-            continue
-        for pair in pairs:
-            releases.append([(side, crowd_size, left) for side in directions(pair)])
+    arrays = np.broadcast_arrays(np.asarray(local_epsilons), num_reports, delta)
+    cases: dict[tuple[Any, Any, float], int] = {}
+    flat = zip(*(array.ravel().tolist() for array in arrays), strict=True)
+    where = [cases.setdefault(case, len(cases)) for case in flat]
+    values, releases, owners = np.empty(len(cases)), [], []
+    for case, (local, reports, each_delta) in enumerate(cases):
+        check_delta(each_delta)
+        mechanism = local if hasattr(local, "dominating_pair") else None
+        values[case] = local if mechanism is None else mechanism.local_epsilon
+        if not 0 < values[case] <= MAX_LOCAL_EPSILON:
+            raise ValueError(f"local_epsilons must lie in (0, {MAX_LOCAL_EPSILON:g}]")
+        if mechanism is None and randomizer is not None:
+            mechanism = randomizer(local)
+        pairs = [ShufflePair.clones(float(values[case]))]
+        size, left = check_reports(reports), each_delta
+        if mechanism is not None:
+            if messages_per_user(mechanism) != 1:
+                raise ValueError("local_epsilons must be of randomizers that send one message")
+            own = mechanism.dominating_pair()
+            pairs += [own] if own.proof_status == "proved" else []
+            size, left = crowd(mechanism, size), left - smaller_crowd_chance(mechanism)
+        for pair in pairs if left > 0.0 else ():
+            releases.append([(side, size, left) for side in directions(pair)])
             owners.append(case)
     if releases:
         found = epsilon_uppers([side for sides in releases for side in sides])
         starts = np.cumsum([0, *map(len, releases[:-1])])
         np.minimum.at(values, owners, np.maximum.reduceat(found, starts))
-    return values[np.reshape(where, -1)].reshape(arrays[0].shape)
-
-
-def _priced(
-    local: float, mechanism: Randomizer | None, reports: int, delta: float
-) -> tuple[list[ShufflePair], int, float]:
-    """The proved pairs, the crowd, and the delta that is left for it."""
-    pairs = [ShufflePair.clones(local)]
-    if mechanism is None:
-        return pairs, reports, delta
-    own = mechanism.dominating_pair()
-    pairs += [own] if own.proof_status == "proved" else []
-    return pairs, crowd(mechanism, reports), delta - smaller_crowd_chance(mechanism)
+    return np.asarray(values[where]).reshape(arrays[0].shape)
