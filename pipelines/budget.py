@@ -469,6 +469,10 @@ def next_runs(status: BudgetStatus, most: int = 5) -> list[tuple[Charge, float, 
 
 
 def _json(status: BudgetStatus) -> dict[str, Any]:
+    """For programs; null where a local epsilon is infinite, since only a shuffler or a server was
+    trusted."""
+    from beam_ldp.ledger.charges import finite
+
     granted = status.budget
     return {
         "population": status.population,
@@ -484,16 +488,16 @@ def _json(status: BudgetStatus) -> dict[str, Any]:
         "spent": status.spent,
         "reserved": status.reserved,
         "left": status.left,
-        "local_spent": status.local_spent,
-        "local_committed": status.local_committed,
-        "local_maximum": status.local_maximum,
+        "local_spent": finite(status.local_spent),
+        "local_committed": finite(status.local_committed),
+        "local_maximum": finite(status.local_maximum),
         "people": None if status.people is None else {
             **status.people.to_json(), "uncounted": [c.run_id for c in status.uncounted],
         },
         "charges": [
             {
                 "run_id": c.run_id, "dataset": c.dataset, "status": c.status,
-                "local_epsilon": c.local_epsilon, "time": c.time, "overspent": c.overspent,
+                "local_epsilon": finite(c.local_epsilon), "time": c.time, "overspent": c.overspent,
             }
             for c in status.charges
         ],

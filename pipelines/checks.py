@@ -38,7 +38,7 @@ from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.gates import NothingReleasedError, weak_warnings
-from beam_ldp.pipelines.records.wording import many, number
+from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
@@ -303,7 +303,7 @@ def _privacy(job: Job) -> Found:
         return
     if local is None:
         return
-    said = f"local epsilon {number(local)}"
+    said = f"local epsilon {promise(local)}"
     central = settings.trusts_the_shuffler or math.isinf(local)
     if job.epsilon is not None and central:
         said += f", epsilon {number(job.epsilon)} at delta = {settings.privacy.delta:g}"

@@ -15,7 +15,9 @@ _SIZES = {"frequency": "--domain-size", "mean": "--dimension"}
 _WORDS = {"frequency": "frequencies of a list", "mean": "means"}
 
 
-def mechanism_of(name: str, *tasks: Task, auto: bool = False) -> type[Any]:
+def mechanism_of(
+    name: str, *tasks: Task, auto: bool = False, behind_shuffler: bool = False
+) -> type[Any]:
     """The class that `--mechanism` names: an offered one, or package:Class, which is imported.
 
     Only for what stands on a command line or in a configuration: importing runs code.
@@ -24,6 +26,7 @@ def mechanism_of(name: str, *tasks: Task, auto: bool = False) -> type[Any]:
         name: Name of a class, with its package where it is from elsewhere.
         tasks: What it is for, one of these; default: any.
         auto: Whether the flag takes auto, for the error.
+        behind_shuffler: Whether it may be one that protects nobody without a trusted shuffler.
 
     Raises:
         ValueError: If there is none.
@@ -40,7 +43,17 @@ def mechanism_of(name: str, *tasks: Task, auto: bool = False) -> type[Any]:
         if kind.task not in tasks:
             raise ValueError(f"--mechanism {name} is for {_WORDS[kind.task]}")
         return kind
-    kinds = {kind.__name__: kind for task in tasks for kind in registry.offered(task)}
+    every = {
+        kind.__name__: kind
+        for task in tasks
+        for kind in registry.offered(task, behind_shuffler=True)
+    }
+    kinds = {kind: every[kind] for kind in every if behind_shuffler or every[kind].protects_alone}
+    if name in every and name not in kinds:
+        raise ValueError(
+            f"--mechanism {name} protects nobody unless the shuffler is trusted: `beam-ldp mean` "
+            "and `beam-ldp plan mean` take it, with --trust-shuffler"
+        )
     if name not in kinds:
         hint = nearest(name, [*kinds])
         listed = f"; choose {'auto or ' * auto}one of {', '.join(kinds)}"

@@ -6,6 +6,7 @@ sizes that a program finds in its files.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -94,7 +95,7 @@ class Planner(ABC, Generic[S]):
         bound, settings = None if choice.price is None else choice.price.bound, self.settings
         return {
             "mechanism": choice.mechanism.to_config(),
-            "local_epsilon": None if bound is None else choice.mechanism.local_epsilon,
+            "local_epsilon": None if bound is None else _finite(choice.mechanism.local_epsilon),
             "epsilon": None if bound is None else float(bound),
             "delta": settings.privacy.delta,
             "num_reports": choice.num_reports,
@@ -104,3 +105,8 @@ class Planner(ABC, Generic[S]):
             "warnings": list(weak_warnings(choice.mechanism, settings)),
             **self.expected_as_json(choice),
         }
+
+
+def _finite(local_epsilon: float) -> float | None:
+    """As JSON has it: null where nothing but a shuffler or a server protects people."""
+    return None if math.isinf(local_epsilon) else local_epsilon

@@ -40,7 +40,7 @@ from beam_ldp.pipelines.records.gates import (
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import privacy_statement
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.pictures import png
 from beam_ldp.pipelines.views.tables import plan_table, price_table
@@ -171,7 +171,7 @@ def plan_line(question: Question[Any], choice: Choice[Any]) -> str:
     """One line about what will run."""
     randomizer = choice.mechanism
     return (
-        f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
+        f"{type(randomizer).__name__}, local epsilon {promise(randomizer.local_epsilon)}, "
         f"{randomizer.bits_per_report} bits per report; {question.expectation(choice)}"
     )
 
@@ -319,7 +319,7 @@ def price_line(record: PrivacyRecord) -> str:
     return (
         f"{record.num_reports:,} reports; epsilon = {number(record.epsilon)} at delta = "
         f"{record.delta:g} against readers of this plot, local epsilon = "
-        f"{number(record.local_epsilon)}"
+        f"{promise(record.local_epsilon)}"
     )
 
 

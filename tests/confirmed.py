@@ -19,6 +19,7 @@ EXCUSES = (  # for everything else: as the page of certificates lists them
     "its bound is conjectured",
     "its bound rests on how long a person's vector is",
     "it names no event",
+    "it rests on shares that only a shuffler hides",
     "there is no step for events such as its ",
     "there is no step to compose its ",
     "it samples several points of a person",

@@ -12,11 +12,12 @@ on those below it:
   own events.
 * `shuffle`: one release. `one_release` is what a mechanism's release is called and its price,
   `solving` any unknown or many at once; `mean_price` is for several messages per person, on top of
-  `multi_message`; `other_crowds` for people of several budgets, and for reports with a delta.
+  `multi_message`; `other_crowds` for people of several budgets, and for reports with a delta;
+  `split_and_mix` for shares that nothing but the shuffle protects.
 * `lower`: a price with what stands beside it, and floors under every price, for a mechanism and for
   all of a local epsilon.
-* `reports` say what ran and who hides whom, `events` say it to dp-accounting, and `event_json`
-  writes it.
+* `reports` and `shares` say what ran and who hides whom, `events` say it to dp-accounting, and
+  `event_json` writes it.
 * `divergences`: the mathematics that all of them share.
 """
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         LocalRandomizerDpEvent,
         ShuffledDpEvent,
         ShuffledMessagesDpEvent,
+        ShuffledSharesDpEvent,
         SubsampledShuffledDpEvent,
     )
     from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
@@ -58,6 +60,7 @@ __all__ = [
     "ShufflePair",
     "ShuffledDpEvent",
     "ShuffledMessagesDpEvent",
+    "ShuffledSharesDpEvent",
     "SubsampledShuffledDpEvent",
     "central_gaussian",
     "epsilon_bounds",
@@ -81,6 +84,7 @@ _OF_DP_ACCOUNTING = {
     "LocalRandomizerDpEvent": "events",
     "ShuffledDpEvent": "events",
     "ShuffledMessagesDpEvent": "events",
+    "ShuffledSharesDpEvent": "events",
     "SubsampledShuffledDpEvent": "events",
     "mixed_shuffled_event": "shuffle.other_crowds",
 }

@@ -48,6 +48,7 @@ _NO_EVENT = "it names no event that its epsilon is that of"
 _SAMPLED_COLUMNS = "it samples people of whom each sends several messages"
 _TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
 _TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
+_IN_SHARES = "it rests on shares that only a shuffler hides, for which certificates have no step"
 _BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
 
 
@@ -91,6 +92,8 @@ def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
         return _none(_NO_EVENT)
     if statement["proof_status"] != "proved":
         return _none(_NOT_PROVED)
+    if '"ShuffledSharesDpEvent"' in json.dumps(event):
+        return _none(_IN_SHARES)
     found: dict[str, Any] = json.loads(_confirmed(json.dumps(event), epsilon, statement["delta"]))
     return (
         found if found["kind"] == "none" else found | {"identity": statement.get("identity_digest")}

@@ -15,6 +15,7 @@ from beam_ldp.accounting.reports import (
     ShuffledMessages,
     ShuffledReports,
 )
+from beam_ldp.accounting.shares import ShuffledShares
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -25,6 +26,7 @@ _RECORDS = {  # what ran is written as its event, which need not be made for tha
     LocalReports: "LocalRandomizerDpEvent",
     ShuffledReports: "ShuffledDpEvent",
     ShuffledMessages: "ShuffledMessagesDpEvent",
+    ShuffledShares: "ShuffledSharesDpEvent",
     SampledReports: "SubsampledShuffledDpEvent",
     ComposedReports: "ComposedDpEvent",
 }

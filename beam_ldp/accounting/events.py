@@ -24,6 +24,7 @@ from beam_ldp.accounting.reports import (
     ShuffledMessages,
     ShuffledReports,
 )
+from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.randomizers.checks import check_fraction
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "LocalRandomizerDpEvent",
     "ShuffledDpEvent",
     "ShuffledMessagesDpEvent",
+    "ShuffledSharesDpEvent",
     "SubsampledShuffledDpEvent",
     "as_event",
 ]
@@ -71,6 +73,15 @@ class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
     """The shuffled messages of `num_reports` people, several each, every column permuted alone.
 
     Attributes, and who is protected: `beam_ldp.accounting.reports.ShuffledMessages`.
+    """
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ShuffledSharesDpEvent(ShuffledShares, dp_accounting.DpEvent):
+    """The shuffled additive shares of the noisy vectors of `num_reports` people, or their sum.
+
+    Attributes, and who is protected: `beam_ldp.accounting.shares.ShuffledShares`. Its local epsilon
+    is infinite: nothing but the shufflers protects anybody.
     """
 
 
@@ -117,6 +128,7 @@ _KINDS: dict[type, type[dp_accounting.DpEvent]] = {
     LocalReports: LocalRandomizerDpEvent,
     ShuffledReports: ShuffledDpEvent,
     ShuffledMessages: ShuffledMessagesDpEvent,
+    ShuffledShares: ShuffledSharesDpEvent,
     SampledReports: SubsampledShuffledDpEvent,
 }
 
@@ -148,7 +160,8 @@ def local_epsilon_of(event: dp_accounting.DpEvent) -> float:
         event: any event. Central mechanisms have no local epsilon: their curator is trusted.
 
     Returns:
-        A number >= 0; infinite where something central is in it; 0 only where nothing is released.
+        A number >= 0; infinite where something central is in it, or shares that the shuffler alone
+        hides; 0 only where nothing is released.
 
     >>> event = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 1000)
     >>> local_epsilon_of(dp_accounting.SelfComposedDpEvent(event, 3))

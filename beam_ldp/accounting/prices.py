@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reports import ShuffledMessages, ShuffledReports, hidden_users
+from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
 from beam_ldp.accounting.shuffle.one_release import (
     Randomizer,
@@ -19,6 +20,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     shuffle_epsilon,
     shuffled_event,
 )
+from beam_ldp.accounting.shuffle.split_and_mix import shares_epsilon
 from beam_ldp.randomizers.checks import check_integer
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ def event_epsilon(event: Any, delta: float) -> PrivacyBound:
         return shuffle_epsilon(event.local_event, event.num_honest, delta)
     if isinstance(event, ShuffledMessages):
         return messages_epsilon(event, delta)
+    if isinstance(event, ShuffledShares):
+        return shares_epsilon(event, delta)
     from beam_ldp.accounting.composition.accountant import ShuffleAccountant  # loads dp_accounting
     from beam_ldp.accounting.events import as_event
 

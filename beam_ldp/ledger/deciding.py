@@ -71,6 +71,12 @@ def refusal(
             f"or reserved, and this run would make it {after:.4g}"
         )
     total = population.local_loss(period) + count * local
+    if budget.local_epsilon is not None and math.isinf(local):
+        return (
+            f"allows local epsilons that sum to {budget.local_epsilon:g} per {unit}; this run has "
+            "none (it is infinite): nothing but a trusted shuffler, or server, protects people in "
+            "it"
+        )
     if budget.local_epsilon is not None and not total <= limit(budget.local_epsilon):
         return (
             f"allows local epsilons that sum to {budget.local_epsilon:g} per {unit}; this run "

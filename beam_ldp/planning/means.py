@@ -9,10 +9,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
+from beam_ldp.accounting import (
+    PrivacyBound,
+    event_epsilon,
+    local_epsilon_for,
+    shuffle_epsilon,
+)
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
+from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.planning.frequencies import best_first, check_target, local_limit
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.checks import check_integer, check_positive
@@ -20,8 +26,10 @@ from beam_ldp.randomizers.mean import MeanRandomizer, lower_bounds
 from beam_ldp.randomizers.mean.allocation import MOST_BITS_EACH
 from beam_ldp.randomizers.mean.base import Norm, check_numbers
 from beam_ldp.randomizers.mean.block_mean import BlockMean
+from beam_ldp.randomizers.mean.split_and_mix import SplitAndMixMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.walsh_hadamard import padded_size
+from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
 # What a plan of means is asked for: the ball, the target, the limits, and what to compare with.
 
@@ -45,6 +53,7 @@ class MeanTask:
         max_bits: Most bits per user; infinite if there is no limit.
         max_local_epsilon: Largest local budget; infinite if there is no limit.
         max_messages: Most messages per user; infinite if there is no limit.
+        trust_shuffler: Whether people may be protected by the shuffler alone.
     """
 
     num_users: int
@@ -58,6 +67,7 @@ class MeanTask:
     max_bits: float
     max_local_epsilon: float
     max_messages: float = math.inf
+    trust_shuffler: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.norm, str):
@@ -125,8 +135,12 @@ _SMALL = 1 << 18  # coordinates: beyond, no more than one message about each
 
 
 def mechanisms(task: MeanTask) -> Iterator[tuple[type[MeanRandomizer], float]]:
-    """The mechanisms that apply, each with the radius of a ball of its own norm."""
-    kinds = registry.offered("mean")
+    """The mechanisms that apply, each with the radius of a ball of its own norm.
+
+    With a central target and a trusted shuffler those, too, that have no local epsilon.
+    """
+    no_limit = task.epsilon is not None and task.max_local_epsilon == math.inf
+    kinds = registry.offered("mean", behind_shuffler=task.trust_shuffler and no_limit)
     balls: list[tuple[Norm, float]] = task.enclosing()
     if task.dimension == 1 and task.norm != "binary":
         balls = [("linf", task.radius)]
@@ -143,6 +157,9 @@ def variants(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Iterat
     if issubclass(cls, BlockMean) and task.local_epsilon is None:
         yield from _messages_apart(task, cls, radius)
         return
+    if not cls.protects_alone:
+        yield _behind_shuffler(task, cls, radius)
+        return
     build = partial(cls, task.dimension, radius=radius)
     first, *others = cls.variants(task.dimension)
     # Variants hardly change what a mechanism earns; the first earns least.
@@ -153,6 +170,18 @@ def variants(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Iterat
     for options in others:
         with contextlib.suppress(ValueError):  # such as too few bits for an unbiased mean
             yield build(budget, **options)
+
+
+def _behind_shuffler(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanRandomizer:
+    """Shares whose sum has the noise of the target, however few of the people expected hide."""
+    assert task.epsilon is not None and task.delta is not None
+    if not issubclass(cls, SplitAndMixMean):
+        raise ValueError("it protects nobody without a shuffler, and nothing prices it with one")
+    share = task.hidden / task.num_users
+    return cls.for_shuffle(
+        task.dimension, task.epsilon, task.delta, task.num_users, honest_fraction=share,
+        radius=radius,
+    )  # fmt: skip
 
 
 def _earned(task: MeanTask, build: Any) -> float:
@@ -267,6 +296,12 @@ class MeanPlan:
     excluded: str = ""
 
     @property
+    def trusted(self) -> str:
+        """Who must be trusted, lest everybody's vector be all but read: "device" alone where a
+        local epsilon of at most 8 holds against everybody else, else "shuffler" too."""
+        return "device" if self.local_epsilon <= MAX_LOCAL_EPSILON else "shuffler"
+
+    @property
     def config(self) -> dict[str, Any]:
         """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
         return {} if self.randomizer is None else self.randomizer.to_config()
@@ -288,6 +323,7 @@ def plan_means(
     only: Collection[str] | None = None,
     max_messages: int | None = None,
     several: bool = False,
+    trust_shuffler: bool = False,
 ) -> list[MeanPlan]:
     """Every mean mechanism for this task, best first, unusable ones last with the reason.
 
@@ -310,6 +346,8 @@ def plan_means(
         max_messages: Most messages that a user may send.
         several: Whether a mechanism may have more rows than its most accurate one: every way to
             tune it that no row is better than in error, bits and local epsilon.
+        trust_shuffler: Whether people may be protected by the shuffler alone: a central target
+            then has `SplitAndMixMean` beside the others, whose local epsilon is infinite.
 
     Returns:
         One row per mechanism, or several. First those that may be used, by `rms_error`; among
@@ -334,6 +372,7 @@ def plan_means(
         num_users=int(num_users), hidden=hidden, dimension=size, norm=norm, radius=float(radius),
         epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, max_bits=max_bits or math.inf,
         max_local_epsilon=local_limit(max_local_epsilon), max_messages=max_messages or math.inf,
+        trust_shuffler=trust_shuffler and model == "shuffle",
     )  # fmt: skip
     usable = [(cls, o) for cls, o in mechanisms(task) if only is None or cls.__name__ in only]
     plans = best_first([_best(task, cls, outer) for cls, outer in usable])
@@ -453,7 +492,7 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
 def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
     """With its price; with a budget of its own where that of its first variant costs too much."""
     randomizer: Any = row.randomizer
-    price = shuffle_epsilon(randomizer, task.hidden, task.delta or 0.0)
+    price = _price(randomizer, task.hidden, task.delta or 0.0)
     excluded = row.excluded
     if task.epsilon is not None and price > task.epsilon * _MET:
         if row.messages_per_user == 1:
@@ -462,6 +501,12 @@ def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
                 return _priced(task, _row(task, replace(randomizer, local_epsilon=own)))
         excluded = f"central epsilon {price:.4g}, the target is {task.epsilon:g}"
     return replace(row, epsilon=price, excluded=excluded)
+
+
+def _price(randomizer: Any, hidden: int, delta: float) -> PrivacyBound:
+    if not randomizer.protects_alone:
+        return event_epsilon(shuffled_reports(randomizer, hidden), delta)
+    return shuffle_epsilon(randomizer, hidden, delta)
 
 
 def _absent(cls: type[MeanRandomizer], reason: str) -> MeanPlan:

@@ -61,7 +61,8 @@ class LocalRandomizer(ABC):
             "computational" where it does so against readers who cannot break AES.
         messages_per_user: reports that one user sends.
         protects_alone: whether reports protect whoever sends them, and not only the shuffler or
-            the sum that they go through. Plans offer no mechanism where it is False.
+            the sum that they go through. Plans offer a mechanism where it is False only to those
+            who declare that the shuffler is trusted.
         task: what its reports are for, "frequency" or "mean"; plans of that task consider it.
         decoding: what it takes to turn n reports into the estimate, in words.
         also_known_as: what the literature calls it; a subclass does not inherit it.

@@ -160,3 +160,30 @@ def rounding_log_ratio() -> float:
     Source: the converse of Peikert 2010, Theorem 3.1 (convolutions of Gaussians on lattices).
     """
     return 2 * math.atanh(_ripple(ROUNDED_VARIANCE))
+
+
+def drawn_log_ratio(deviation: float, count: int, reach: float) -> float:
+    """How far the sum of `count` draws may fall below that of ideal ones, in log probability.
+
+    At every integer within `reach` deviations of the sum, sqrt(count) times `deviation`. Infinite
+    where nothing is proved, as of one draw.
+
+    Proof: a table gives an integer i of its own a chance T(i) >= p(i) - 2^-127, and none to others.
+    Given ideal draws of sum z, draws from tables are that likely a product of ratios T/p on
+    average, which is at least 1 - count E[1 - T(X)/p(X)]^+, X one of them, of probability
+    p(i) p_(n-1)(z - i)/p_n(z), p_n the law of a sum. With the bound of `sum_log_ratio` on p_n and
+    p_(n-1), p_(n-1)(z - i)/p_n(z) is at most 2 exp(c |i|), c = |z|/((n - 1) deviation^2). On the
+    table |i| is at most its `reach`, r, and the integers lose (2r + 1) 2^-127 exp(c r) twice;
+    beyond it E[exp(c |X|)] is at most twice exp(-r^2/(2 deviation^2) + c r), since discrete
+    Gaussians are sub-Gaussian: 2^-101 exp(c r), twice. All together at most count 2^-99 exp(c r).
+
+    >>> drawn_log_ratio(64.0, 8000, 16.0), drawn_log_ratio(64.0, 1, 16.0)
+    (1.0...e-25, inf)
+    """
+    check_integer("count", count, 1)
+    if count == 1 or sum_log_ratio(deviation, count) > 0.1:
+        return math.inf
+    table = DiscreteGaussian(deviation).reach / deviation
+    power = reach * math.sqrt(count) / (count - 1) * table
+    lost = 2 * count * DRAW_DISTANCE * math.exp(power) if power < 60 else 1.0
+    return -math.log1p(-lost) if lost < 1 else math.inf

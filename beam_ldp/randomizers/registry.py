@@ -117,18 +117,20 @@ def find(name: object) -> type[Any] | None:
     return _classes.get(name)
 
 
-def offered(task: Task) -> tuple[type[Any], ...]:
+def offered(task: Task, *, behind_shuffler: bool = False) -> tuple[type[Any], ...]:
     """The mechanisms that plans of this task consider: our own, installed ones, and loaded ones.
 
-    None that protects nobody without a shuffler (`LocalRandomizer.protects_alone`): those are asked
-    for by name.
+    Args:
+        task: what they are for.
+        behind_shuffler: also those that protect nobody without a shuffler
+            (`LocalRandomizer.protects_alone`), where it was declared that it is trusted.
     """
     _installed()
     room = importlib.import_module(f"{_PACKAGE}.{task}")
     own = [_classes.get(name) for name in room.__all__]
     kinds = [kind for kind in own if kind is not None and not inspect.isabstract(kind)]
     kinds += [kind for kind in _offered.values() if kind.task == task]
-    return tuple(kind for kind in kinds if kind.protects_alone)
+    return tuple(kind for kind in kinds if kind.protects_alone or behind_shuffler)
 
 
 def offer(kind: type[Any]) -> type[Any]:

@@ -19,6 +19,7 @@ from beam_ldp.randomizers.identity import (
     digest_of,
     one_row_of,
 )
+from beam_ldp.randomizers.mean.split_and_mix import MEMOIZED_SHARES
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
@@ -133,6 +134,8 @@ class PrivateEstimate(beam.PTransform):
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
         question.check(chosen)
         check_promise("randomizer", chosen.local_epsilon, noise, privacy)
+        if not chosen.protects_alone and (noise.memoized or permanent):
+            raise ValueError(f"noise must not be memoized: {MEMOIZED_SHARES}")
         if self._budget is not None:
             _check_people(self._budget, people)
         unit = privacy_unit if self._budget is None else self._budget.privacy_unit

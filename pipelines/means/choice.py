@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
-from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.reports import LocalReports, hidden_users
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.public_lists import read_public
 from beam_ldp.pipelines.mechanisms import mechanism_of
@@ -39,6 +39,7 @@ from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.mean.split_and_mix import MEMOIZED_SHARES
 
 MeanSettings = Settings[MeanQuestion]
 
@@ -277,7 +278,20 @@ class MeanPlanner(VectorPlanner[MeanSettings]):
         said = [("error of a coordinate", _error_said(self, choice) + self._of_how_many)]
         unit = "" if self.ranges is None else "(half ranges, Euclidean length)"
         compared = [("against the best possible", best)] if best else []
-        return [*said, *compared, *forged_rows(choice.mechanism, unit=unit)]
+        rests = [] if choice.mechanism.protects_alone else [("rests on", self._rests_on)]
+        return [*said, *compared, *rests, *forged_rows(choice.mechanism, unit=unit)]
+
+    @property
+    def _rests_on(self) -> str:
+        """How many must arrive and be honest where only the noise of the others protects people."""
+        settings = self.settings
+        share = settings.hiding_share
+        return (
+            f"the noise of {hidden_users(settings.planned_reports, share):,} honest people, "
+            f"{number(100 * share)} % of those expected: as many as are honest "
+            f"({100 * settings.privacy.honest_fraction:g} %, --honest-fraction) of the fewest "
+            f"arrivals that are released ({settings.min_reports:,}, --min-reports)"
+        )
 
     def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         assert isinstance(choice, MeanChoice)
@@ -354,7 +368,7 @@ def plans_of(
     Raises:
         UsageError: for what cannot be planned.
     """
-    name = "auto" if settings.mechanism.name == "auto" else _named(settings.mechanism.name)
+    name = "auto" if settings.mechanism.name == "auto" else _named(settings)
     only = _for_ranges() if in_ranges else None
     if name != "auto":
         if only is not None and name not in only:
@@ -379,6 +393,7 @@ def plans_of(
             model=settings.privacy.model,
             honest_fraction=settings.hiding_share,
             only=only,
+            trust_shuffler=_takes_shares(settings),
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -399,16 +414,27 @@ def _first(plans: Sequence[MeanPlan], settings: MeanSettings, dimension: int) ->
     if settings.mechanism.name == "auto":
         raise UsageError("no mechanism fits these flags (see `beam-ldp plan mean`)")
     reason = f"not for norm {settings.question.norm} in dimension {dimension:,}"
+    if settings.privacy.trust_shuffler and settings.privacy.epsilon is None:
+        reason += ", or without --epsilon"
     if plans:
         reason = plans[0].excluded
     raise UsageError(f"--mechanism {settings.mechanism.name}: {reason}")
 
 
-def _named(name: str) -> str:
+def _takes_shares(settings: MeanSettings) -> bool:
+    """Whether people may send what nothing but the shuffler protects: never twice the same."""
+    return settings.privacy.trust_shuffler and not settings.noise.memoized
+
+
+def _named(settings: MeanSettings) -> str:
+    trusted = settings.privacy.trust_shuffler
     try:
-        return mechanism_of(name, "mean", auto=True).__name__
+        kind = mechanism_of(settings.mechanism.name, "mean", auto=True, behind_shuffler=trusted)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if not (kind.protects_alone or _takes_shares(settings)):
+        raise UsageError(f"--memoize-key-file: {MEMOIZED_SHARES}")
+    return kind.__name__
 
 
 def _for_ranges() -> list[str]:

@@ -11,13 +11,14 @@ from rich.table import Table
 
 from beam_ldp.pipelines.means.attack import attack_row, show_attacks
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
-from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.forging import forged_as_json, forged_cell, forged_moves
+from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
 from beam_ldp.planning import MeanPlan
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
 LEAST_ATTACKED = 2  # numbers that have a direction
 
@@ -106,7 +107,8 @@ def mean_row(plan: MeanPlan) -> dict[str, Any]:
     return {
         "mechanism": plan.config,
         "messages_per_user": plan.messages_per_user,
-        "local_epsilon": plan.local_epsilon,
+        "local_epsilon": plan.local_epsilon if math.isfinite(plan.local_epsilon) else None,
+        "trusted": plan.trusted,
         "epsilon": None if price is None else float(price),
         "epsilon_lower": None if price is None else price.lower or None,
         "method": None if price is None else price.method,
@@ -116,10 +118,20 @@ def mean_row(plan: MeanPlan) -> dict[str, Any]:
         "times_lower_bound": times if math.isfinite(times) else None,
         "lower_bound_name": plan.lower_bound_name,
         "bits_per_report": plan.bits_per_report,
-        "forged": forged_moves(plan.randomizer, 1),
+        "forged": forged_as_json(plan.randomizer, 1),
         "decoding": plan.decoding,
         "excluded": plan.excluded or None,
     }
+
+
+def _trust_said(plans: Sequence[MeanPlan]) -> str:
+    """Below a table in which not all rows need but the device."""
+    told = ""
+    if any(plan.trusted != "device" for plan in plans):
+        told = f"\nlocal epsilon above {MAX_LOCAL_EPSILON:g}: the shuffler, too, must be trusted"
+    if any(math.isinf(plan.local_epsilon) for plan in plans):
+        told += ";\ninfinite: without it nobody is protected at all, and one liar moves the mean"
+    return told
 
 
 def show_means(plans: Sequence[MeanPlan], title: str) -> None:
@@ -131,7 +143,7 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
         title_justify="left",
         caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
         f"times: squared error over {reference}\n"
-        "1 % lie: how far they move the mean, at most (Euclidean length)",
+        "1 % lie: how far they move the mean, at most (Euclidean length)" + _trust_said(usable),
         caption_justify="left",
         box=None,
         padding=(0, 1, 0, 0),
@@ -144,7 +156,7 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
         table.add_row(
             one.mechanism,
             f"{one.messages_per_user:,}",
-            number(one.local_epsilon),
+            promise(one.local_epsilon),
             number(one.epsilon),
             readable(one.standard_error),
             readable(one.rms_error),

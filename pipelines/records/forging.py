@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,10 +23,13 @@ def forged_moves(mechanism: LocalRandomizer | None, people: int) -> dict[str, fl
 
     Returns:
         By share ("0.01"): of frequencies the count of one value, in people; of means the vector's
-        Euclidean length, in the unit of the data. None where the mechanism does not say.
+        Euclidean length, in the unit of the data; infinite where a single one moves it anywhere.
+        None where the mechanism does not say.
     """
     if mechanism is None:
         return None
+    if not mechanism.protects_alone:  # a number modulo something: no share of liars bounds it
+        return dict.fromkeys((f"{share:g}" for share in SHARES), math.inf)
     try:
         reach = mechanism.reach
     except NotImplementedError:
@@ -34,10 +38,20 @@ def forged_moves(mechanism: LocalRandomizer | None, people: int) -> dict[str, fl
     return {f"{share:g}": share * each for share in SHARES}
 
 
+def forged_as_json(mechanism: LocalRandomizer | None, people: int) -> dict[str, float] | str | None:
+    """The same for programs; "anywhere" where a single one moves it so."""
+    moves = forged_moves(mechanism, people)
+    if moves is None or all(map(math.isfinite, moves.values())):
+        return moves
+    return "anywhere"
+
+
 def forged_cell(moves: Mapping[str, float] | None) -> str:
     """Of a table of plans."""
     if moves is None:
         return "?"
+    if math.isinf(moves[f"{SHOWN:g}"]):
+        return "anywhere"
     return forged_text(moves[f"{SHOWN:g}"])
 
 
@@ -52,6 +66,8 @@ def forged_said(mechanism: LocalRandomizer | None, people: int = 0, unit: str = 
     moves = forged_moves(mechanism, people or 1)
     if mechanism is None or moves is None:
         return ""
+    if not mechanism.protects_alone:
+        return "a single liar moves the mean anywhere, without a sign of it"
     what = "the mean"
     if _counts(mechanism):
         what, unit = "the count of a value", "people" if people else "% of the people"

@@ -185,6 +185,12 @@ def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     local = mechanism.local_epsilon
     if settings.noise.simulated or local <= MAX_LOCAL_EPSILON:
         return ()
+    if math.isinf(local) and settings.privacy.trust_shuffler:
+        return (
+            "local epsilon is infinite: nobody is protected unless the shuffler is trusted. "
+            "Whoever sees all that a person sends reads the value almost exactly, and one forged "
+            "envelope moves the result anywhere",
+        )
     if math.isinf(local):
         return (
             "there is no local epsilon: the server is told values as they are, and all protection "

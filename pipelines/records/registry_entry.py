@@ -50,7 +50,7 @@ def entry(
             "deployment_model": {
                 "model_name": _model(record),
                 "model_name_details": _MODELS[_model(record)],
-                "actors": _ACTORS[_model(record)],
+                "actors": _actors(record),
                 "release_type": "One release",
                 "release_type_details": _charged(record),
                 "data_source_type": "Static",
@@ -144,6 +144,19 @@ _ACTORS = {
 }
 
 
+_ACTORS_OF_SHARES = (
+    "Device: sees the value. Shuffler (the workers of the runner): sees additive shares and whose "
+    "they are, and could add them up to the value: it is trusted not to. Collector and readers: "
+    "see what left the shuffler, protected by epsilon at delta."
+)
+
+
+def _actors(record: Mapping[str, Any]) -> str:
+    if record["local_epsilon"] is None and _model(record) == "Shuffle":
+        return _ACTORS_OF_SHARES
+    return _ACTORS[_model(record)]
+
+
 def _model(record: Mapping[str, Any]) -> str:
     if record.get("statistic") == "model":
         return "Federated"
@@ -171,6 +184,11 @@ def _parameters(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _details(record: Mapping[str, Any]) -> str:
+    if record["local_epsilon"] is None and _model(record) == "Shuffle":
+        return (
+            "There is no local epsilon: nobody is protected unless the shuffler is trusted with "
+            "the shares that people send."
+        )
     if record["local_epsilon"] is None:
         return "There is no local epsilon: the server is trusted with what clients send."
     local = f"The local epsilon is {number(record['local_epsilon'])}"

@@ -14,7 +14,8 @@ from typing import Any
 
 from beam_ldp.pipelines.records.forging import forged_said, mechanism_of
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.records.wording import many, number, rounded_down
+from beam_ldp.pipelines.records.shares_words import is_in_shares, words_in_shares
+from beam_ldp.pipelines.records.wording import many, number, promise, rounded_down
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 
@@ -136,6 +137,9 @@ def _mean(record: MeanRecord) -> Words:
         notes=(f"values: {record.values}", _outside(record)),
         unit="(half ranges, Euclidean length)" if record.in_ranges else "",
     )
+    if is_in_shares(record):
+        told = words_in_shares(record, _together(record))
+        return replace(words, **told | {"notes": words.notes + told["notes"]})
     if record.messages_per_user > 1:
         words = with_messages(words, record)
     return _without_shuffler(words, record) if record.model == "local" else words
@@ -250,7 +254,8 @@ def privacy_statement(record: PrivacyRecord) -> str:
     else:
         words = words_of(record)
         sections += [words.first] if words.first else []
-        sections += trusted_alone(record, record.local_epsilon, words.itself)
+        if record.local_epsilon != math.inf:  # else it has been said
+            sections += trusted_alone(record, record.local_epsilon, words.itself)
         sections += [_in_short(record), _who(record)]
     sections += [_what_is_public(record), _how(record)]
     if not record.simulated:
@@ -302,11 +307,14 @@ def _in_short(record: PrivacyRecord) -> str:
     lower, class_lower = record.epsilon_lower, record.epsilon_class_lower
     bounded = record.exactness == "computational"
     computing = "any computing that does not break AES" if bounded else "any amount of computing"
+    knowing = f"any other knowledge, {_computing(record, computing)}"
+    if record.local_epsilon == math.inf:
+        knowing = "nobody: there is no protection"
     rows = [
         "| against whom | privacy cost | holds for |",
         "|---|---|---|",
-        f"| everybody who sees {words.whole} | local epsilon = {number(record.local_epsilon)} "
-        f"| any other knowledge, {_computing(record, computing)} |",
+        f"| everybody who sees {words.whole} | local epsilon = {promise(record.local_epsilon)} "
+        f"| {knowing} |",
         f"| everybody who sees only {words.outside} | epsilon = {number(record.epsilon)} "
         f"at delta = {record.delta:g} | {words.crowd} |",
     ]

@@ -27,6 +27,15 @@ def number(value: float | None) -> str:
     return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
 
 
+def promise(local_epsilon: float | None) -> str:
+    """A local epsilon; infinite where nothing but a shuffler or a server protects people.
+
+    >>> promise(2.0), promise(math.inf)
+    ('2', 'infinite')
+    """
+    return "infinite" if local_epsilon == math.inf else number(local_epsilon)
+
+
 def rounded_down(value: float | None) -> str:
     """Four significant digits, rounded down: for lower bounds."""
     if value is None or not math.isfinite(value) or value == 0:

@@ -10,7 +10,7 @@ from rich.table import Table
 from beam_ldp.pipelines.records.gates import weak_warnings
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import words_of
-from beam_ldp.pipelines.records.wording import many, number, rounded_down
+from beam_ldp.pipelines.records.wording import many, number, promise, rounded_down
 from beam_ldp.settings.sections import odds
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def price_table(record: PrivacyRecord) -> Table:
         )
     table.add_row(
         f"against everybody who sees {words.whole_briefly}",
-        f"local epsilon = {number(record.local_epsilon)}",
+        f"local epsilon = {promise(record.local_epsilon)}",
     )
     table.add_row(
         "against readers of the result",
@@ -87,7 +87,7 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
     if bound is None:
         table.add_row("guarantee", "[bold red]none: a simulation with a seed[/bold red]")
     else:
-        local = number(randomizer.local_epsilon)
+        local = promise(randomizer.local_epsilon)
         table.add_row("local epsilon", f"{local}, odds of {odds(randomizer.local_epsilon)}")
         table.add_row(
             "epsilon",

@@ -10,18 +10,22 @@ from functools import cache
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.shuffle import split_and_mix as module
+from beam_ldp.accounting.divergences import shuffled_views as module
+from beam_ldp.accounting.divergences.noisy_sums import gaussian_delta, noisy_sum_losses
+from beam_ldp.accounting.divergences.shuffled_views import (
+    components_excess,
+    shares_for,
+    view_distance,
+    views_distance,
+)
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.accounting.shuffle.split_and_mix import (
-    components_excess,
-    gaussian_delta,
-    noisy_sum_delta,
-    shares_for,
+    shares_epsilon,
+    shares_of,
     split_and_mix_delta,
     split_and_mix_epsilon,
-    view_distance,
 )
-from beam_ldp.randomizers.discrete_gaussian import ROUNDED_VARIANCE
+from beam_ldp.randomizers.discrete_gaussian import ROUNDED_VARIANCE, drawn_log_ratio
 from beam_ldp.randomizers.mean import SplitAndMixMean
 
 pytestmark = pytest.mark.exact
@@ -130,6 +134,59 @@ def test_closed_form_of_the_paper_is_met_with_fewer_shares():
         shares_for(2**20, 2, 2.0**-130)
 
 
+def law_of_views(codes: np.ndarray) -> dict[int, float]:
+    kinds, counts = np.unique(codes, return_counts=True)
+    return dict(zip(kinds.tolist(), (counts / len(codes)).tolist()))
+
+
+def uniform_views(modulus: int, people: int, shares: int, total: int) -> dict[int, float]:
+    """What is shown of uniform shares of a sum: on average over all numbers with that sum."""
+    found: dict[int, float] = defaultdict(float)
+    alike = [x for x in itertools.product(range(modulus), repeat=people)
+             if sum(x) % modulus == total]  # fmt: skip
+    for numbers in alike:
+        for code, chance in law_of_views(view(numbers, modulus, shares)).items():
+            found[code] += chance / len(alike)
+    return found
+
+
+@pytest.mark.parametrize("modulus, people, shares", CASES)
+def test_chi_squared_of_any_numbers_is_within_the_excess(modulus, people, shares):
+    """Relative to uniform shares of the same sum: the claim that a release is priced by."""
+    bound = components_excess(modulus, people, shares - 1)
+    for total in range(modulus):
+        uniform = uniform_views(modulus, people, shares, total)
+        worst = 0.0
+        for numbers in itertools.combinations_with_replacement(range(modulus), people):
+            if sum(numbers) % modulus == total:
+                law = law_of_views(view(numbers, modulus, shares))
+                worst = max(worst, sum(p**2 / uniform[code] for code, p in law.items()) - 1)
+        assert 0 < worst <= bound
+
+
+def test_densities_are_near_those_of_uniform_shares_but_for_the_chance():
+    """Two people, eleven shares modulo 2, enumerated: what is near holds but for a chance x."""
+    modulus, people, shares = 2, 2, 11
+    apart = views_distance(modulus, people, shares, 1)
+    assert 0.02 < apart < 1 / 16
+    within = 2 * math.sqrt(apart)
+    uniform = uniform_views(modulus, people, shares, 0)
+    laws = [law_of_views(view(numbers, modulus, shares)) for numbers in ((0, 0), (1, 1))]
+    near = {
+        code for code, c in uniform.items()
+        if all(abs(law.get(code, 0.0) / c - 1) <= within for law in laws)
+    }  # fmt: skip
+    for law in laws:
+        assert 1 - sum(law.get(code, 0.0) for code in near) <= apart
+
+
+def test_vectors_are_told_apart_by_the_root_of_their_length():
+    one, many = (views_distance(2**24, 8000, 9, size) for size in (1, 1024))
+    assert many == pytest.approx(32 * one, rel=1e-9)
+    assert view_distance(2**24, 8000, 9) == pytest.approx(one, rel=1e-9)
+    assert views_distance(2**24, 2, 9, 1) == math.inf
+
+
 # What a sum with noise costs --------------------------------------------------------------------
 
 
@@ -155,11 +212,11 @@ def moved(law: np.ndarray, by: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])
-@pytest.mark.parametrize("deviation, people, move", [(2.0, 12, 3), (3.0, 20, 8), (1.0, 30, 6)])
+@pytest.mark.parametrize("deviation, people, move", [(2.0, 16, 3), (3.0, 20, 8), (1.0, 30, 6)])
 def test_delta_of_a_sum_is_that_of_its_law(deviation, people, move, epsilon):
     """One coordinate, by convolution: never under, and over by little more than 3 of variance."""
     exact = hockey_stick(*moved(sum_law(deviation, people), move), epsilon)
-    bound = noisy_sum_delta(epsilon, move, deviation, people, 1)
+    bound = noisy_sum_losses(move, deviation, people, 1).delta(epsilon)
     variance = people * deviation**2
     wider = gaussian_delta(epsilon, move / math.sqrt(variance - 1.1 * ROUNDED_VARIANCE))
     assert exact <= bound <= wider
@@ -167,19 +224,42 @@ def test_delta_of_a_sum_is_that_of_its_law(deviation, people, move, epsilon):
 
 def test_delta_of_a_vector_is_bounded_by_its_length():
     """Two coordinates, moved by (6, 5): by the whole law of the plane."""
-    law = sum_law(2.0, 15)
+    law = sum_law(2.0, 18)
     (still, ahead), (down, up) = moved(law, 6), moved(law, 5)
     first, second = np.outer(still, down), np.outer(ahead, up)
     for epsilon in (0.5, 1.5):
         exact = hockey_stick(first, second, epsilon)
-        assert exact <= noisy_sum_delta(epsilon, math.hypot(6, 5), 2.0, 15, 2) < 1.3 * exact
+        found = noisy_sum_losses(math.hypot(6, 5), 2.0, 18, 2).delta(epsilon)
+        assert exact <= found < 1.3 * exact
 
 
 def test_coarse_noise_pays_for_its_ripples():
     """Deviation 1/2 in many coordinates: the sum of two is no Gaussian, and delta says so."""
-    assert noisy_sum_delta(1.0, 1.0, 0.5, 2, 1000) == 1.0
-    fine, coarse = (noisy_sum_delta(1.0, 2.0, s, round(400 / s**2), 1) for s in (2.0, 0.5))
-    assert coarse > 1.05 * fine
+    assert noisy_sum_losses(1.0, 0.5, 2, 1000).delta(1.0) == 1.0
+    fine, coarse = (noisy_sum_losses(2.0, s, round(400 / s**2), 1) for s in (2.0, 0.7))
+    assert coarse.apart > 1e-3 and fine.apart < 1e-15
+    assert coarse.delta(1.0) > 1.01 * fine.delta(1.0)
+
+
+@pytest.mark.parametrize("deviation, people", [(0.7, 12), (2.0, 16), (3.0, 40)])
+def test_one_share_of_a_sum_is_nowhere_much_likelier_than_alone(deviation, people):
+    """p_(n-1)(z - i)/p_n(z) <= 2 exp(|z i| / ((n - 1) s^2)): what `drawn_log_ratio` rests on."""
+    one, fewer, all_of_them = (sum_law(deviation, n) for n in (1, people - 1, people))
+    half, within = len(one) // 2, round(6 * math.sqrt(people) * deviation)
+    worst = 0.0
+    for z in range(-within, within + 1):
+        i = np.arange(-half, half + 1)
+        ratio = fewer[z - i + len(fewer) // 2] / all_of_them[z + len(all_of_them) // 2]
+        bound = 2 * np.exp(np.abs(z * i) / ((people - 1) * deviation**2))
+        worst = max(worst, float((ratio / bound).max()))
+    assert 0.5 < worst <= 1
+
+
+def test_tables_of_draws_cost_next_to_nothing_and_few_people_have_no_price():
+    assert drawn_log_ratio(37.6, 8000, 16.0) < 1e-24
+    assert drawn_log_ratio(2.0, 100, 16.0) < 1e-18
+    assert drawn_log_ratio(2.0, 5, 16.0) == drawn_log_ratio(2.0, 1, 16.0) == math.inf
+    assert noisy_sum_losses(1.0, 30.0, 5, 1).delta(1.0) == 1.0
 
 
 def test_gaussian_delta_and_mu_are_inverse():
@@ -241,7 +321,9 @@ def test_fewer_honest_people_cost_more_and_too_few_everything():
     assert split_and_mix_epsilon(mechanism, 2, 1e-6) == math.inf
     assert split_and_mix_delta(mechanism, 1.0, 1) > 0.99
     assert split_and_mix_delta(mechanism, 1.0, 2) == 1.0
-    assert split_and_mix_delta(mechanism, 1e9, 800) == split_and_mix_delta(mechanism, 100.0, 800)
+    chance = shares_of(mechanism, 800).losses.chance
+    assert split_and_mix_delta(mechanism, 1e3, 800) == chance
+    assert shares_epsilon(shares_of(mechanism, 800), 0.0) == math.inf
 
 
 def test_targets_are_checked():

@@ -45,8 +45,38 @@ def test_the_table_fits_eighty_columns_and_is_best_first() -> None:
     assert lines[0].startswith("10,000 people, 30 coordinates, l2 ball of radius 1")
     assert all(len(line) <= 80 for line in lines) and "…" not in shown.output
     assert lines[1].startswith("epsilon if only 9,000 report")
-    assert lines[4].startswith("L2Mean") and "a reference" in " ".join(shown.output.split())
+    assert lines[4].startswith("SplitAndMixMean") and lines[5].startswith("L2Mean")
+    assert "a reference" in " ".join(shown.output.split())
     assert "left out: KashinMean" in shown.output
+
+
+def test_a_row_for_those_who_trust_the_shuffler_alone() -> None:
+    """Error, bits, messages, "infinite", who is trusted; nobody else is shown it."""
+    told = run(*CENTRAL, "--trust-shuffler", "--honest-fraction=0.9").output
+    shown = " ".join(told.replace("│", " ").split())
+    assert "SplitAndMixMean 320 infinite 1 " in shown and " anywhere 7,680 " in shown
+    for said in (
+        "local epsilon above 8: the shuffler, too, must be trusted",
+        "infinite: without it nobody is protected at all, and one liar moves the mean",
+        "the noise of 8,100 honest people, 81 % of those expected",
+        "nobody is protected unless the shuffler is trusted",
+        "a single liar moves the mean anywhere, without a sign of it",
+    ):
+        assert said in shown, said
+    assert "SplitAndMixMean" not in run(*CENTRAL).output
+    assert (
+        "SplitAndMixMean" not in run(*CENTRAL, "--trust-shuffler", "--max-local-epsilon=500").output
+    )
+    found = json.loads(run(*CENTRAL, "--trust-shuffler", "--format", "json").output)
+    row = found["plans"][0]
+    assert row["local_epsilon"] is None and found["release"]["local_epsilon"] is None
+    assert row["trusted"] == "shuffler" and row["forged"] == "anywhere"
+    assert {r["trusted"] for r in found["plans"] if r["mechanism"]["mechanism"] == "PrivUnit"} == {
+        "device"
+    }
+    assert row["epsilon"] <= 1.0 < 1.1 < row["times_lower_bound"] < 1.15
+    refused = run(*CENTRAL, "--mechanism", "SplitAndMixMean")
+    assert refused.exit_code == 2 and "with --trust-shuffler" in " ".join(refused.output.split())
 
 
 def test_json_rows_hold_mechanisms_that_can_be_built() -> None:
@@ -81,6 +111,9 @@ def test_what_an_attacker_sees_of_each_mechanism() -> None:
     for name, row in rows.items():
         told = row["attack"]
         assert told["exact"] == (name == "PrivUnit")
+        if name == "SplitAndMixMean":  # whose messages are the vector
+            assert [one["chance"] for one in told["chances"]] == [1.0] * 3
+            continue
         for one in told["chances"]:
             bound = breach_probability(DiffuseTarget(30, one["cosine"]), row["local_epsilon"])
             assert one["chance"] <= bound and (told["exact"] or one["chance"] == bound)

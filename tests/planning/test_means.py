@@ -9,7 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
+from beam_ldp.accounting import (
+    event_epsilon,
+    local_epsilon_for,
+    shuffle_epsilon,
+    shuffled_event,
+)
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning import plan_means, recommend_mean
 from beam_ldp.planning.means import MeanTask
@@ -384,3 +389,50 @@ def test_a_local_limit_takes_fewer_bits_about_blocks_or_less_of_their_budget():
     """Priced by length, so many messages would earn more than the limit leaves."""
     (many,) = plan_means(**TARGET, max_local_epsilon=300.0, only=["L2Mean"])
     assert many.local_epsilon <= 300.0 * (1 + 1e-9) and not many.excluded
+
+
+# Behind a trusted shuffler -----------------------------------------------------------------------
+
+
+CENTRAL = {"num_users": 10_000, "dimension": 100, "epsilon": 1.0, "delta": 1e-6}
+
+
+def shares_row(**how):
+    """The plan of shares, if it is listed, and the number of rows."""
+    rows = plan_means(**{**CENTRAL, **how})
+    return next((row for row in rows if row.mechanism == "SplitAndMixMean"), None)
+
+
+def test_shares_are_listed_to_those_who_trust_the_shuffler_alone():
+    row = shares_row(trust_shuffler=True, honest_fraction=0.8)
+    assert row.local_epsilon == math.inf and row.trusted == "shuffler"
+    assert 0.999 < row.epsilon <= 1.0 and 1.25 < row.times_lower_bound < 1.3
+    assert row.messages_per_user == 128 * row.randomizer.shares
+    again = event_epsilon(shuffled_event(LocalRandomizer.from_config(row.config), 8000), 1e-6)
+    assert float(again) == float(row.epsilon)
+    everybody = shares_row(trust_shuffler=True)
+    assert everybody.times_lower_bound < 1.03 < row.times_lower_bound
+    assert plan_means(**CENTRAL, trust_shuffler=True)[0].mechanism == "SplitAndMixMean"
+
+
+@pytest.mark.parametrize("how", [
+    {}, {"trust_shuffler": True, "max_local_epsilon": 100.0},
+    {"trust_shuffler": True, "epsilon": None, "local_epsilon": 4.0},
+    {"trust_shuffler": True, "model": "local", "delta": None},
+    {"trust_shuffler": True, "norm": "binary"},
+])  # fmt: skip
+def test_shares_are_listed_to_nobody_else(how):
+    """Nor with a limit on local epsilons, nor where a local one is the target."""
+    assert shares_row(**how) is None
+
+
+def test_shares_say_why_they_do_not_fit():
+    row = shares_row(trust_shuffler=True, max_bits=1000)
+    assert "bits per user, max_bits is 1,000" in row.excluded
+    assert "so few do not hide" in shares_row(trust_shuffler=True, num_users=3).excluded
+
+
+def test_who_is_trusted_depends_on_the_local_epsilon(plans, local_plans):
+    assert {plan.trusted for plan in local_plans} == {"device"}
+    for plan in plans:
+        assert plan.trusted == ("device" if plan.local_epsilon <= 8 else "shuffler")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import dp_accounting
 import numpy as np
@@ -28,6 +28,7 @@ from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
+    ShuffledSharesDpEvent,
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.lower import PrivacyBound
@@ -37,6 +38,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     shuffle_delta,
     shuffle_epsilon,
 )
+from beam_ldp.accounting.shuffle.split_and_mix import METHOD, shares_epsilon
 from beam_ldp.randomizers.checks import check_fraction, check_integer
 
 STATE_VERSION = 2
@@ -44,8 +46,10 @@ _OWN = (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
+    ShuffledSharesDpEvent,
     SubsampledShuffledDpEvent,
 )
+_Kind = TypeVar("_Kind")
 _FEW_RELEASES = 10**6
 _NOTHING = "nothing was released"
 _LOSSES = "privacy-loss distributions (fixed schedule)"
@@ -62,10 +66,10 @@ class ShuffleAccountant(PrivacyAccountant):
     """Cumulative price of releases about one data set, under replace-one.
 
     Takes `LocalRandomizerDpEvent`, `ShuffledDpEvent`, `ShuffledMessagesDpEvent`,
-    `SubsampledShuffledDpEvent`, every event of dp-accounting that has a price under replace-one
-    (see `composition.central`), and compositions of them all. Events with a pair of their
-    own are priced by it; those without, by what holds for every randomizer with the same local
-    epsilon.
+    `ShuffledSharesDpEvent`, `SubsampledShuffledDpEvent`, every event of dp-accounting that has a
+    price under replace-one (see `composition.central`), and compositions of them all. Events with a
+    pair of their own are priced by it; those without, by what holds for every randomizer with the
+    same local epsilon.
 
     Two prices are kept. Privacy-loss distributions compose most tightly and are valid where the
     schedule of releases was fixed beforehand (`adaptive=False`).
@@ -76,15 +80,16 @@ class ShuffleAccountant(PrivacyAccountant):
     while `would_exceed` says no; then that budget is what all releases cost together. Going on
     while just *some* order fits the whole of delta overspends.
 
-    Some events hold but for a chance: that a public group is smaller than supposed
-    (`failure_probability`). Releases that were fixed beforehand have one sum F of such chances,
-    whatever is seen: what they do and the same without the bad luck differ with probability at most
-    F, so F is taken off delta. Where releases are chosen, the F of what happened to be chosen is
-    not that probability (up to twice delta; see `beam_ldp.ledger.losses`, which has the proof of
-    what is done instead): chances may sum to the share `chances` of delta, and the orders have the
-    rest. The share is fixed beforehand too. By default it is nothing, and events with a chance
-    cost their local epsilons, which always hold. A schedule that was fixed beforehand may be one
-    release of such a sequence (`CommittedDpEvent`), and the tail of its losses such a chance.
+    Some events hold but for a chance: that a public group is smaller than supposed, or that
+    shuffled shares tell more than their sum (`failure_probability`). Releases that were fixed
+    beforehand have one sum F of such chances, whatever is seen: what they do and the same without
+    the bad luck differ with probability at most F, so F is taken off delta. Where releases are
+    chosen, the F of what happened to be chosen is not that probability (up to twice delta; see
+    `beam_ldp.ledger.losses`, which has the proof of what is done instead): chances may sum to the
+    share `chances` of delta, and the orders have the rest. The share is fixed beforehand too. By
+    default it is nothing, and events with a chance cost their local epsilons, which always hold. A
+    schedule that was fixed beforehand may be one release of such a sequence (`CommittedDpEvent`),
+    and the tail of its losses such a chance.
 
     Args:
         orders: Rényi orders above one.
@@ -143,6 +148,9 @@ class ShuffleAccountant(PrivacyAccountant):
         binary and ternary randomized response of the same local epsilons cost on this schedule.
         """
         check_fraction("target_delta", target_delta, "[]")
+        shares = self._only(ShuffledSharesDpEvent)
+        if shares is not None and target_delta < 1:
+            return shares_epsilon(shares, target_delta)
         single = self._single_shuffle()
         if single is not None and target_delta < 1:
             return shuffle_epsilon(single.local_event, single.num_honest, target_delta)
@@ -167,6 +175,9 @@ class ShuffleAccountant(PrivacyAccountant):
         total, losses = _pure(self._counts), self._losses(self._counts)
         if target_epsilon >= total and math.isfinite(total):
             return PrivacyBound(0.0, method=_PURE if self._counts else _NOTHING)
+        shares = self._only(ShuffledSharesDpEvent)
+        if shares is not None:
+            return PrivacyBound(shares.losses.delta(target_epsilon), method=METHOD)
         single = self._single_shuffle()
         if single is not None:
             return shuffle_delta(single.local_event, single.num_honest, target_epsilon)
@@ -328,11 +339,15 @@ class ShuffleAccountant(PrivacyAccountant):
 
     def _single_shuffle(self) -> ShuffledDpEvent | None:
         """The release, if it is but one, which needs no composition."""
+        event = self._only(ShuffledDpEvent)
+        return event if event is not None and event.local_epsilon <= MAX_LOCAL_EPSILON else None
+
+    def _only(self, kind: type[_Kind]) -> _Kind | None:
+        """The release, if it is but one and of this kind."""
         if self._adaptive or list(self._counts.values()) != [1]:
             return None
         (event,) = self._counts
-        fits = isinstance(event, ShuffledDpEvent) and event.local_epsilon <= MAX_LOCAL_EPSILON
-        return event if fits else None
+        return event if isinstance(event, kind) else None
 
 
 def _pure(counts: Counts) -> float:

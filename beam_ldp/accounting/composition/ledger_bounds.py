@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import attr
 import numpy as np
 
-from beam_ldp.accounting.composition import loss_curves
+from beam_ldp.accounting.composition import loss_curves, noisy_shares
 from beam_ldp.accounting.composition.curve_losses import STEPS_PER_DEVIATION
 from beam_ldp.accounting.composition.loss_curves import (
     hopeless,
@@ -46,6 +46,7 @@ from beam_ldp.accounting.reports import (
     ShuffledReports,
     failure_of,
 )
+from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.accounting.shuffle.one_release import MAX_LOCAL_EPSILON
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
@@ -79,6 +80,8 @@ def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
         return np.minimum(whole, _without_tail(event, values))
     if isinstance(event, ShuffledMessages):
         return messages_divergences(event, values)
+    if isinstance(event, ShuffledShares):
+        return event.losses.divergences(values)
     if isinstance(event, LocalReports):
         return _randomized_response(event.local_epsilon, values)
     if isinstance(event, (ShuffledReports, SampledReports)):
@@ -96,7 +99,7 @@ def largest_loss(event: Any) -> float:
     """Pure epsilon of one release, about one person (with several points: about one of them)."""
     if isinstance(event, Schedule):
         return math.fsum(count * largest_loss(part) for part, count in event.parts)
-    if isinstance(event, (LocalReports, ShuffledReports, ShuffledMessages)):
+    if isinstance(event, (LocalReports, ShuffledReports, ShuffledMessages, ShuffledShares)):
         return event.local_epsilon
     if not isinstance(event, SampledReports):
         from beam_ldp.accounting.composition import central  # as above
@@ -209,6 +212,8 @@ def _losses(part: Any) -> LossGrid:
     """Those of one release."""
     if isinstance(part, _OWN):
         return loss_curves.loss_grid(part)
+    if isinstance(part, ShuffledShares):
+        return noisy_shares.loss_grid(part)
     from beam_ldp.accounting.composition import (
         central,  # loads dp_accounting, whose events these are
     )
@@ -233,6 +238,8 @@ def _parts(counts: Counts) -> dict[Any, int]:
 
 
 def _deviation(part: Any) -> float | None:
+    if isinstance(part, ShuffledShares):
+        return noisy_shares.deviation(part)
     if not isinstance(part, _OWN):
         from beam_ldp.accounting.composition import central  # as above
 
@@ -342,6 +349,8 @@ def _has_witness(event: Any) -> bool:
         return bool(event.witnesses)
     if isinstance(event, (ShuffledReports, SampledReports)):
         return bool(event.local_event.witnesses)
+    if isinstance(event, ShuffledShares):
+        return False
     from beam_ldp.accounting.composition import central  # loads dp_accounting, whose event this is
 
     gaussian = central.sampled(event)

@@ -142,8 +142,13 @@ def shuffled_event(
 
 
 def shuffled_reports(randomizer: Any, num_reports: int) -> Any:
-    """What `shuffled_event` is the event of; of columns that differ, the event itself."""
+    """What `shuffled_event` is the event of; of columns that differ, the event itself; of shares,
+    which the shuffler alone protects, those of so many honest people."""
     columns = getattr(randomizer, "message_randomizers", None)
+    if not getattr(randomizer, "protects_alone", True):
+        from beam_ldp.accounting.shuffle.split_and_mix import shares_of  # only few ask for it
+
+        return shares_of(randomizer, num_reports)
     if columns is not None:
         import dp_accounting  # takes a second to load
 

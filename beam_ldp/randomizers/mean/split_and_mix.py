@@ -29,10 +29,16 @@ MOST_SHARES = 256
 MOST_MODULUS_BITS = 40  # sums of 2^23 shares then fit 63 bits
 MOST_CELLS = 1 << 24
 
+MEMOIZED_SHARES = (
+    "shares protect in their sum alone, and two sums of the same shares by other people differ by "
+    "the values of those who came and went: noise must be fresh"
+)
+
 _MISSED_ROUNDING = 2.0**-40  # chance that rounding makes a vector too long, at most
 _WRAP = 1e-9  # chance that a sum wraps around, at most, where `for_shuffle` chooses the modulus
 _SPLIT_SHARE = 1e-3  # of delta, for what shuffled shares tell beyond their sum
 _UP = 1 + 1e-4  # relative, of the noise's variance
+_MOST_STEPS = 200  # of that kind, until the price is met
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,7 @@ class SplitAndMixMean(MeanRandomizer):
             raise ValueError(f"overhead must be a finite number > 1, got {overhead!r}")
         honest = max(1, math.floor(honest_fraction * num_users * (1 + 1e-12)))
         prices = accounting("shuffle.split_and_mix")
+        views = accounting("divergences.shuffled_views")
         mu = accounting("shuffle.multi_message").gaussian_mu(epsilon, delta * (1 - _SPLIT_SHARE))
         size = padded_size(dimension)
 
@@ -165,17 +172,22 @@ class SplitAndMixMean(MeanRandomizer):
         shaped = cls(
             dimension, cells=cells, noise_deviation=noise_for(cells) * math.sqrt(_UP), **options
         )
-        while prices.noisy_sum_delta(
-            epsilon, shaped.sensitivity, shaped.noise_deviation, honest, size
-        ) > delta * (1 - _SPLIT_SHARE):
+        shaped = shaped._with_room(num_users)
+        shares = views.shares_for(shaped.modulus, honest, delta * _SPLIT_SHARE, size)
+        shaped = replace(shaped, shares=shares)
+        for _ in range(_MOST_STEPS):
+            if prices.split_and_mix_delta(shaped, epsilon, honest) <= delta:
+                return shaped
             deviation = shaped.noise_deviation * math.sqrt(_UP)
             shaped = replace(shaped, noise_deviation=deviation)
-        distance = delta * _SPLIT_SHARE / (1 + math.exp(epsilon)) / size
+        raise ValueError(f"num_users must be more than {num_users}: so few do not hide each other")
+
+    def _with_room(self, num_users: int) -> SplitAndMixMean:
+        """The same with a modulus that leaves room for the sums of so many people."""
         for bits in range(2, MOST_MODULUS_BITS + 1):
-            shaped = replace(shaped, modulus_bits=bits)
+            shaped = replace(self, modulus_bits=bits)
             if shaped.wrap_probability(num_users) <= _WRAP:
-                shares = prices.shares_for(shaped.modulus, honest, distance)
-                return replace(shaped, shares=shares)
+                return shaped
         raise ValueError(
             f"num_users must be less than {num_users}: sums do not fit {MOST_MODULUS_BITS} bits"
         )
@@ -373,8 +385,8 @@ class SplitAndMixMean(MeanRandomizer):
     def dominating_pair(self) -> ShufflePair:
         """None: no message hides in a crowd; what costs something is their sum."""
         raise ValueError(
-            f"{type(self).__name__} protects behind a trusted shuffler alone: its price is "
-            "accounting.shuffle.split_and_mix.split_and_mix_epsilon(mechanism, num_honest, delta)"
+            f"{type(self).__name__} protects behind a trusted shuffler alone: its price is that of "
+            "accounting.shuffled_event(mechanism, num_honest)"
         )
 
 

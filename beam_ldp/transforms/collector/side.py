@@ -80,8 +80,6 @@ class _EstimateStage(beam.PTransform):
                 f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}: use "
                 "EstimateMean"
             )
-        if not randomizer.protects_alone:
-            randomizer.dominating_pair()  # says where its price is, which no event holds
         check_sampling(sampling)
         least = check_min_reports(min_reports)
         stage = type(self).__name__
@@ -147,9 +145,8 @@ class EstimateMean(_EstimateStage):
     Raises:
         StageError: if the input is not the output of `Aggregate`.
         TypeError: if the randomizer is not one for means.
-        ValueError: if ranges and randomizer do not fit, or the randomizer protects nobody by itself
-            (`protects_alone`: read the statistic by `randomizer.estimate`); at run time for a
-            statistic that does not hold every message of its users once.
+        ValueError: if ranges and randomizer do not fit; at run time for a statistic that does not
+            hold every message of its users once.
         MismatchError: at run time, for reports of another mechanism.
     """
 

@@ -285,13 +285,14 @@ def test_it_protects_nobody_by_itself_and_nothing_prices_it_as_if_it_did():
     assert MECHANISM.local_epsilon == MECHANISM.log_ratio_max() == math.inf
     assert not MECHANISM.protects_alone and ScalarMean.protects_alone
     assert SplitAndMixMean not in registry.offered("mean")
+    assert SplitAndMixMean in registry.offered("mean", behind_shuffler=True)
     for priced in (
-        MECHANISM.dominating_pair, MECHANISM.dp_event,
-        lambda: shuffled_event(MECHANISM, 1000), lambda: local_event(MECHANISM),
+        MECHANISM.dominating_pair, MECHANISM.dp_event, lambda: local_event(MECHANISM),
         lambda: shuffle_epsilon(MECHANISM, 1000, 1e-6),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="behind a trusted shuffler alone"):
             priced()
+    assert shuffled_event(MECHANISM, 1000).local_epsilon == math.inf
 
 
 @pytest.mark.exact
