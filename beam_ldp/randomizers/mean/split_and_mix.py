@@ -84,7 +84,7 @@ class SplitAndMixMean(MeanRandomizer):
 
     >>> mechanism = SplitAndMixMean.for_shuffle(16, epsilon=1.0, delta=1e-6, num_users=10_000)
     >>> mechanism.local_epsilon, mechanism.shares, mechanism.modulus_bits, mechanism.bits_per_report
-    (inf, 10, 24, 3840)
+    (inf, 9, 24, 3456)
     >>> curator = 16 * mechanism.curator_variance(1.0, 1e-6, 10_000)
     >>> round(mechanism.mean_squared_error(10_000) / curator, 2)
     1.27
