@@ -30,8 +30,8 @@ from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.walsh_hadamard import hadamard
 
 EPSILON, DELTA, HONEST = 1.0, 1e-6, 0.8
-SIZES = ("16,10000,200", "128,10000,40", "784,10000,10", "16,100000,40", "128,100000,10",
-         "784,100000,3")  # fmt: skip
+SIZES = ("16,10000,100", "128,10000,40", "784,10000,8", "16,100000,20", "128,100000,6",
+         "784,100000,2")  # fmt: skip
 IN_LAW = ("16384,1000000,4",)
 _LARGE = 100_000  # people, for whom two processes are worth their start
 _AT_ONCE = 1 << 14  # vectors of one element

@@ -495,7 +495,7 @@ def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
     price = _price(randomizer, task.hidden, task.delta or 0.0)
     excluded = row.excluded
     if task.epsilon is not None and price > task.epsilon * _MET:
-        if row.messages_per_user == 1:
+        if row.messages_per_user == 1 and not isinstance(randomizer, BlockMean):
             own = _earned(task, lambda budget: replace(randomizer, local_epsilon=budget))
             if own < randomizer.local_epsilon:
                 return _priced(task, _row(task, replace(randomizer, local_epsilon=own)))

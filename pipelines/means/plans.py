@@ -130,7 +130,7 @@ def _trust_said(plans: Sequence[MeanPlan]) -> str:
     if any(plan.trusted != "device" for plan in plans):
         told = f"\nlocal epsilon above {MAX_LOCAL_EPSILON:g}: the shuffler, too, must be trusted"
     if any(math.isinf(plan.local_epsilon) for plan in plans):
-        told += ";\ninfinite: without it nobody is protected at all, and one liar moves the mean"
+        told += ";\ninfinite: without it nobody is protected; one liar moves the mean by any length"
     return told
 
 

@@ -51,7 +51,7 @@ def forged_cell(moves: Mapping[str, float] | None) -> str:
     if moves is None:
         return "?"
     if math.isinf(moves[f"{SHOWN:g}"]):
-        return "anywhere"
+        return "any"
     return forged_text(moves[f"{SHOWN:g}"])
 
 

@@ -391,6 +391,12 @@ def test_a_local_limit_takes_fewer_bits_about_blocks_or_less_of_their_budget():
     assert many.local_epsilon <= 300.0 * (1 + 1e-9) and not many.excluded
 
 
+def test_one_bit_that_costs_too_much_is_left_out_and_nothing_fails():
+    """Its message's budget is what it is: no other local epsilon fits it."""
+    rows = plan_means(10_000, 30, epsilon=1.0, delta=1e-8, honest_fraction=0.81, several=True)
+    assert {row.mechanism for row in rows} == L2
+
+
 # Behind a trusted shuffler -----------------------------------------------------------------------
 
 
