@@ -157,6 +157,17 @@ def PrivUnit(  # noqa: N802
     return fixed_point(dimension, coordinate_bits, spare(dimension), step, real), real
 
 
+def in_tail(t: float, inside: bool, words: Iterator[int]) -> float:
+    """A normal from t on, or else one below it."""
+    while inside and t >= 0.5:
+        x = math.sqrt(t * t - 2 * math.log(uniform(next(words))))
+        if uniform(next(words)) * x < t:
+            return x
+    while ((x := normal(words, next(words))) >= t) != inside:
+        pass
+    return x
+
+
 def PrivUnitGaussian(  # noqa: N802
     dimension: int, local_epsilon: float, radius: float, coordinate_bits: int, inputs: str,
     threshold: float,
@@ -172,18 +183,9 @@ def PrivUnitGaussian(  # noqa: N802
     step = (threshold + 24) / m * radius / largest
     scale = 1 / radius if inputs == "ball" else math.inf
 
-    def tail(inside: bool, words: Iterator[int]) -> float:
-        while inside and threshold >= 0.5:
-            x = math.sqrt(threshold**2 - 2 * math.log(uniform(next(words))))
-            if uniform(next(words)) * x < threshold:
-                return x
-        while ((x := normal(words, next(words))) >= threshold) != inside:
-            pass
-        return x
-
     def real(x: Floats, word: Word) -> Floats:
         u, words = direction_of(x, scale, word(0)), map(word, itertools.count(2))
-        t = tail(word(1) < heads, words)
+        t = in_tail(threshold, word(1) < heads, words)
         return [radius / m / step * (t * a + b) for a, b in zip(u, across(u, words))]
 
     return fixed_point(dimension, coordinate_bits, spare(dimension), step, real), real

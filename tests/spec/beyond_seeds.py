@@ -251,48 +251,56 @@ def ProjectedPrivUnit(  # noqa: N802
     return Spec(base.words + 2, [1 << 32, *base.counts], randomize, read, gain), real
 
 
+def frame(dimension: int, n: int) -> list[tuple[int, int]]:
+    """Of each coordinate its column of the transform, and a sign."""
+    draws = [mix((i + 1) * GOLDEN % WORDS) for i in range(n)]
+    columns = sorted(range(n), key=draws.__getitem__)
+    signs = [1 if word >> 63 else -1 for word in itertools.islice(stream(0), dimension)]
+    return list(zip(columns, signs))
+
+
+def even_representation(x: Floats, n: int) -> Floats:
+    """Coefficients in the frame: what is above a bound is cut off, and the rest of the vector
+    written again, under a lower bound."""
+    own = frame(len(x), n)
+
+    def analyze(x: Floats) -> Floats:
+        spread = [0.0] * n
+        for (column, sign), a in zip(own, x):
+            spread[column] = sign * a / math.sqrt(n)
+        return hadamard(spread)
+
+    bound, rest, total = 0.6 * math.hypot(*x) / math.sqrt(n), x, [0.0] * n
+    for _ in range(math.ceil(3 * math.log(n))):
+        part = [min(max(a, -bound), bound) for a in analyze(rest)]
+        back = hadamard(part)
+        rest = [a - back[column] * sign / math.sqrt(n) for a, (column, sign) in zip(rest, own)]
+        total, bound = [a + b for a, b in zip(total, part)], 0.6 * bound
+    return [a + b for a, b in zip(total, analyze(rest))]
+
+
 def KashinMean(  # noqa: N802
     dimension: int, local_epsilon: float, radius: float, bits: int, level: float, redundancy: int
 ) -> Spec:
     """Signs of some coefficients of an even representation, as one symbol behind a seed."""
-    n = redundancy << (dimension - 1).bit_length()
-    signs = [1 if word >> 63 else -1 for word in itertools.islice(stream(0), dimension)]
-    draws = [mix((i + 1) * GOLDEN % WORDS) for i in range(n)]
-    columns = sorted(range(n), key=draws.__getitem__)[:dimension]
-    symbols = 1 << bits
-    threshold = two_level_threshold(symbols, 1, local_epsilon)
-
-    def analyze(x: Floats) -> Floats:
-        spread = [0.0] * n
-        for column, sign, a in zip(columns, signs, x):
-            spread[column] = sign * a / math.sqrt(n)
-        return hadamard(spread)
-
-    def represent(x: Floats) -> Floats:
-        """What is above a bound is cut off, written in the frame again, under a lower bound."""
-        bound, rest, total = 0.6 * math.hypot(*x) / math.sqrt(n), x, [0.0] * n
-        for _ in range(math.ceil(3 * math.log(n))):
-            part = [min(max(a, -bound), bound) for a in analyze(rest)]
-            back = hadamard(part)
-            rest = [a - back[c] * s / math.sqrt(n) for a, c, s in zip(rest, columns, signs)]
-            total, bound = [a + b for a, b in zip(total, part)], 0.6 * bound
-        return [a + b for a, b in zip(total, analyze(rest))]
+    n, symbols = redundancy << (dimension - 1).bit_length(), 1 << bits
+    own, threshold = frame(dimension, n), two_level_threshold(symbols, 1, local_epsilon)
 
     def asked(seed: int) -> list[int]:
         return [word % n for word in itertools.islice(stream(seed), bits)]
 
     def randomize(x: Floats, word: Word) -> list[int]:
         seed, (high, low) = word(0) >> 32, divmod(word(1) * symbols, WORDS)
-        limit, even = level * radius / math.sqrt(n), represent(x)
+        limit, even = level * radius / math.sqrt(n), even_representation(x, n)
         ups = [2 * uniform(word(2 + j)) - 1 < even[i] / limit for j, i in enumerate(asked(seed))]
         told = sum(up << j for j, up in enumerate(ups))
         return [seed << bits | (told if low < threshold else high)]
 
     def read(report: list[int], j: int) -> float:
-        seed = report[0] >> bits
-        back = ((2 * (report[0] >> b & 1) - 1) * (-1 if odd(i & columns[j]) else 1)
+        seed, (column, sign) = report[0] >> bits, own[j]
+        back = ((2 * (report[0] >> b & 1) - 1) * (-1 if odd(i & column) else 1)
                 for b, i in enumerate(asked(seed)))  # fmt: skip
-        return signs[j] * sum(back) / math.sqrt(n)
+        return sign * sum(back) / math.sqrt(n)
 
     gain = Fraction(level * radius * math.sqrt(n) / bits) * Fraction(WORDS, threshold)
     return Spec(2 + bits, [1 << 32 + bits], randomize, read, gain, histogram=False)

@@ -142,6 +142,13 @@ def test_corners(dimension, epsilon):
     compare.check(mechanism, values[:34], words, made(mechanism))
 
 
+def test_steps_of_a_narrow_cap():
+    """1,500 corners of twelve dimensions, so that about ten steps are thinned at their edge."""
+    mechanism = PrivUnitInf(12, 7.0)
+    words = compare.words_for(mechanism.words_per_user, 1506, 9)[6:]
+    compare.check(mechanism, np.ones((1500, 12)), words, made(mechanism))
+
+
 @pytest.mark.parametrize("name", DIRECTIONS)
 def test_directions(name):
     mechanism = DIRECTIONS[name]

@@ -99,6 +99,16 @@ def test_laws_of_what_is_named(name):
     )
 
 
+@pytest.mark.parametrize("name", KASHIN)
+def test_even_representations(name):
+    mechanism = KASHIN[name]
+    values = vectors_for(mechanism, 10)
+    told = [beyond_seeds.even_representation(x, mechanism.coefficients) for x in values.tolist()]
+    np.testing.assert_allclose(
+        mechanism.represent(values), told, rtol=0, atol=1e-12 * mechanism.radius
+    )
+
+
 @pytest.mark.parametrize("name", PROJECTED)
 def test_projections(name):
     mechanism = PROJECTED[name]
@@ -137,6 +147,20 @@ def test_shares(name):
     found = mechanism.estimate(mechanism.accumulate(reports), count).value
     told = [spec.read(total, j) / count for j in range(mechanism.dimension)]
     np.testing.assert_allclose(found, told, rtol=1e-12, atol=1e-12 * mechanism.radius)
+
+
+def test_vectors_that_rounding_makes_too_long():
+    """All up, or all down, as a few words of all can: rounded towards zero instead."""
+    mechanism = SplitAndMixMean(64, cells=100, noise_deviation=0.5, modulus_bits=20, shares=2)
+    spec = made(mechanism)
+    values = np.array([[1.0], [-1.0], [1.0], [-1.0]]) * np.eye(64)[0]
+    ends = [0, 0, compare.WORDS - 1, compare.WORDS - 1]
+    words = np.repeat(np.array(ends, dtype=np.uint64)[:, None], spec.words, axis=1)
+    words[:, 64:128] = 1 << 63  # no noise
+    reports, mine = compare.both(mechanism, values, words, spec)
+    assert reports.tolist() == mine
+    sums = (reports.reshape(4, 64, 2).sum(axis=2, dtype=np.int64) + (1 << 19)) % (1 << 20)
+    assert set(np.abs(sums - (1 << 19)).ravel().tolist()) == {12}  # 12.5, never 13
 
 
 def test_noise_beside_the_thresholds():

@@ -2,7 +2,8 @@
 
 A kernel draws a message's place and its bit apart; the specification takes both from one word: the
 halves of its product with the size of the block. Given those halves, the kernel has to send the
-same report. Real vectors (PrivUnit and its kin) are not in the specification.
+same report. Directions are held to what is written down beyond it (`tests/spec`): given coins,
+heights and normals, each coordinate is what a number within 1e-12 of theirs is rounded to.
 """
 
 from __future__ import annotations
@@ -13,10 +14,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean, ScalarMean
+from beam_ldp.randomizers.mean import (
+    BinaryVectorMean,
+    L1Mean,
+    L2Mean,
+    LInfMean,
+    PrivUnit,
+    PrivUnitGaussian,
+    ScalarMean,
+)
 from spec import frequency, means, wire
+from tests.spec import beyond_directions
 from tests.spec.compare import EXACT, WORDS, specified, words_for, words_of
-from tff_adapters.kernels import kernel_for
+from tests.spec.test_beyond import made
+from tff_adapters.kernels import directions, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
 
 pytestmark = pytest.mark.exact
@@ -82,6 +93,56 @@ def test_word_by_word(name):
     told = [float(frequency.estimate(spec, mine, j)) for j in range(mechanism.dimension)]
     most = float(spec.gain) * max(abs(spec.read(report, 0)) for report in mine)
     np.testing.assert_allclose(decoded, told, rtol=EXACT, atol=EXACT * most)
+
+
+def kept(function: Any, results: list[Any]) -> Any:
+    """The same function, whose results are listed."""
+
+    def call(*args: Any) -> Any:
+        results.append(function(*args))
+        return results[-1]
+
+    return call
+
+
+DIRECTIONS = {
+    "sphere": PrivUnit(6, 4.0, inputs="sphere"),
+    "ball": PrivUnit(50, 12.0, radius=3.0),
+    "two dimensions": PrivUnit(2, 1.0),
+    "few bits": PrivUnit(20, 6.0, coordinate_bits=9),
+    "normal": PrivUnitGaussian(6, 4.0),
+    "normal, small": PrivUnitGaussian(3, 0.1, radius=0.01, coordinate_bits=16),
+}
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_directions(name, monkeypatch):
+    mechanism, count = DIRECTIONS[name], 30
+    kernel, (spec, real) = kernel_for(mechanism), made(mechanism)
+    given: dict[str, list[Any]] = {"normals": [], "height": [], "in_tail": []}
+    for part, drawn in given.items():
+        monkeypatch.setattr(beyond_directions, part, kept(vars(beyond_directions)[part], drawn))
+    vectors = np.random.default_rng(4).normal(size=(count, mechanism.dimension))
+    vectors *= mechanism.radius / np.linalg.norm(vectors, axis=1, keepdims=True)
+    if mechanism.inputs == "ball":
+        vectors *= np.linspace(0.0, 1.0, count)[:, None]  # zero, and up to the surface
+    words = words_for(spec.words, count + 6, 6)[6:]
+    told = np.array([real(x, words_of(row)) for x, row in zip(vectors.tolist(), words.tolist())])
+    coins = ((words[:, 0] >> np.uint64(12)) + 0.5) * 2.0**-52
+    heights = given["in_tail"] or [t for t, _ in given["height"]]
+    monkeypatch.setattr(directions, "uniform", lambda *_: tf.constant(coins))
+    monkeypatch.setattr(directions, "normal", lambda *_: tf.constant(given["normals"], tf.float64))
+    monkeypatch.setattr(kernel, "heights", lambda *_: tf.constant(heights, tf.float64))
+    reports = kernel.respond(tf.constant(vectors), None)
+    largest = float(mechanism.fixed_point.largest)
+    assert np.abs(reports.numpy() - told).max() <= 0.5 + EXACT * largest
+    half = 1 << mechanism.coordinate_bits - 1
+    mine = (reports.numpy().astype(np.int64) + half).tolist()
+    packed = kernel.pack(reports).numpy()
+    assert [row.tobytes() for row in packed] == [wire.pack(spec, report) for report in mine]
+    decoded = kernel.decode(kernel.accumulate(reports), count).numpy()
+    read = [float(frequency.estimate(spec, mine, j)) for j in range(mechanism.dimension)]
+    np.testing.assert_allclose(decoded, read, rtol=EXACT, atol=EXACT * largest * float(spec.gain))
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
