@@ -38,7 +38,7 @@ _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
 _MOST_PARTS = 24
 _NARROW = 0.3  # deviations of a sum, times its tilt, that hardly a loss is left in
 _FINER = ("0.01", "0.002", "0.0005")
-_WIDE = "0.05"
+_WIDE = ("0.05", "0.02")
 _LEAST_EXCESS = 1e-3  # of a tilt above one
 _HOPELESS = 2.0  # times the delta: no other tilt makes up for that
 
@@ -325,7 +325,7 @@ class _Sums:
         while self._deviation(1.0 + few) * few < _NARROW and few > _LEAST_EXCESS:
             few *= 0.8
         if few == excess:
-            yield 1.0 + 0.7 * excess, _WIDE
+            yield from ((1.0 + 0.7 * excess, wide) for wide in _WIDE)
         else:
             yield from ((1.0 + few, finer) for finer in _FINER)
 
