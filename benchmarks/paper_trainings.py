@@ -7,7 +7,8 @@
 `train` goes on where it was stopped, killed or not: after every epoch the accuracy goes into
 paper_trainings.json, and the weights with the noise's generator into build/paper_trainings/. Who
 is drawn in a round follows from seed and round, so that an interrupted training has the numbers of
-an uninterrupted one. All trainings are brought to a share of their rounds before any goes further:
+an uninterrupted one. `--data .data/fashion-mnist` has files of its own; other images under a name
+are refused. All trainings are brought to a share of their rounds before any goes further:
 whenever it ends, all have come about as far. `plot` makes the page and the plot from the record.
 
 60,000 clients of one image; a process plays them all (`tff_adapters.simulated`). Seeds also give
@@ -17,6 +18,7 @@ the initial weights. Figures of the papers are known by the numbers in their tex
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import time
@@ -29,7 +31,6 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-RECORD = "paper_trainings.json"
 DELTA = 1e-5
 SHARES = (0.02, 0.06, 0.12, 0.25, 0.5, 1.0)  # of the rounds, to which all are brought in turn
 Rates = tuple[tuple[int, float], ...]  # (epochs, rate)
@@ -102,7 +103,7 @@ def digest_of(setting: Setting) -> str:
 
 
 class Images:
-    """MNIST, as `make mnist` leaves it."""
+    """A folder of IDX files, as `make mnist` leaves it."""
 
     def __init__(self, folder: Path) -> None:
         from beam_ldp.federated.idx import IdxFolder
@@ -111,6 +112,10 @@ class Images:
         self.shape = found.shape
         self.examples, self.labels = found.examples(10)
         self.test, self.test_labels = found.test(10)
+        held = hashlib.sha256()
+        for part in (self.examples, self.labels, self.test, self.test_labels):
+            held.update(part.data)
+        self.digest = held.hexdigest()
 
 
 class Run:
@@ -159,7 +164,8 @@ class Run:
     def record(self) -> dict[str, Any]:
         """What the page and the plot are made from."""
         return {
-            "setting": self.setting.name, "digest": self._digest, "seed": self.seed,
+            "setting": self.setting.name, "digest": self._digest, "data": self.images.digest,
+            "seed": self.seed,
             "parameters": self.dimension, "epochs": len(self.accuracy) - 1,
             "rounds": self.training.rounds, "seconds": round(self.seconds, 1),
             "accuracy": [round(a, 4) for a in self.accuracy],
@@ -175,22 +181,29 @@ class Run:
         """Both files or neither: the record is in the checkpoint, and is copied from there."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         partial = self._file.with_suffix(".part.npz")
-        np.savez(partial, digest=self._digest, accuracy=self.accuracy, seconds=self.seconds,
-                 **self.training.state)  # fmt: skip
+        np.savez(partial, digest=self._digest, data=self.images.digest, accuracy=self.accuracy,
+                 seconds=self.seconds, **self.training.state)  # fmt: skip
         os.replace(partial, self._file)
 
     def _restore(self) -> None:
         with np.load(self._file) as kept:
-            if str(kept["digest"]) != self._digest:
-                raise SystemExit(f"{self._file} is of another setting: move it away")
+            of = str(kept["digest"]), str(kept["data"])
+            if of != (self._digest, self.images.digest):
+                raise SystemExit(f"{self._file} is of other settings or images: move it away")
             self.training.restore(kept)
             self.accuracy, self.seconds = kept["accuracy"].tolist(), float(kept["seconds"])
+
+
+def stem(data: Path) -> str:
+    """What the files of these images are called."""
+    return "paper_trainings" if data.name == "mnist" else f"paper_trainings_{data.name}"
 
 
 def train(settings: Sequence[Setting], options: argparse.Namespace) -> None:
     """Bring all trainings to the share of rounds that was asked for, step by step."""
     images = Images(options.data)
-    path = options.output / RECORD
+    path = options.output / f"{stem(options.data)}.json"
+    checkpoints = options.checkpoints / options.data.name
     runs: dict[tuple[str, int], Run] = {}
     for share in [s for s in SHARES if s < options.share] + [options.share]:
         for seed in options.seeds:
@@ -199,7 +212,7 @@ def train(settings: Sequence[Setting], options: argparse.Namespace) -> None:
                     continue
                 key = setting.name, seed
                 if key not in runs:
-                    runs[key] = Run(setting, seed, images, options.checkpoints)
+                    runs[key] = Run(setting, seed, images, checkpoints)
                     remember(path, runs[key].record)
                 run = runs[key]
                 for epoch in range(len(run.accuracy), round(share * setting.epochs) + 1):
@@ -212,6 +225,8 @@ def train(settings: Sequence[Setting], options: argparse.Namespace) -> None:
 def remember(path: Path, record: dict[str, Any]) -> None:
     """Put a run into the record, in place of what is known of it."""
     runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    if any(r["data"] != record["data"] for r in runs):
+        raise SystemExit(f"{path} is of other images: move it away")
     key = record["digest"], record["seed"]
     kept = [r for r in runs if (r["digest"], r["seed"]) != key] + [record]
     kept.sort(key=lambda r: (r["setting"], r["seed"]))
@@ -281,10 +296,10 @@ def curves_of(settings: Sequence[Setting], record: dict[str, Any]) -> list[Curve
     return found
 
 
-def page(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> str:
+def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> str:
     """What is known, as Markdown."""
     lines = [
-        "# The papers' trainings on MNIST, at the papers' scale", "",
+        f"# The papers' trainings on {name}, at the papers' scale", "",
         "Command: `make mnist`, `python -m benchmarks.paper_trainings train`, then `plot` (in "
         f"`.venv-tff`). 60,000 clients of one image, 10,000 public images, delta = {DELTA:g}. "
         "**How far it went stands in the third column**; `train` goes on from there, and the plot "
@@ -301,17 +316,17 @@ def page(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> st
         cells = [
             one.name, f"{runs[0]['parameters']:,}", f"{curve.epochs} of {one.epochs}",
             ", ".join(str(run["seed"]) for run in runs), f"{curve.accuracy[-1]:.3f}{spread}",
-            *(f"{epsilon[name][-1]:.3g}" for name in ACCOUNTANTS), f"{seconds:.2f}",
+            *(f"{epsilon[whose][-1]:.3g}" for whose in ACCOUNTANTS), f"{seconds:.2f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "What the papers print, and what that many epochs cost:", "",
               "| training | eps printed | accuracy printed | epochs | eps, thesis | eps, any "
               "mechanism | eps, this mechanism | accuracy here |",
               "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for curve in curves:
+    for curve in curves if name == "mnist" else ():
         for printed, accuracy, sd, epochs in PRINTED.get(curve.setting.name, ()):
-            cost = [price(curve.setting, curve.runs[0]["parameters"], name, epochs)
-                    for name in ACCOUNTANTS]  # fmt: skip
+            cost = [price(curve.setting, curve.runs[0]["parameters"], whose, epochs)
+                    for whose in ACCOUNTANTS]  # fmt: skip
             here = f"{curve.accuracy[epochs]:.3f}" if epochs <= curve.epochs else "not reached"
             cells = [curve.setting.name, f"{printed:g}", f"{accuracy:.4g} +- {sd:g}", str(epochs),
                      *(f"{c:.3g}" for c in cost), here]  # fmt: skip
@@ -326,7 +341,9 @@ def page(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> st
     return "\n".join(lines) + "\n"
 
 
-def plot(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]], path: Path) -> None:
+def plot(
+    name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]], path: Path
+) -> None:
     """Accuracy against epsilon, by three accountants; the papers' numbers as points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -336,12 +353,12 @@ def plot(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]], path:
     for i, (curve, epsilon) in enumerate(zip(curves, prices)):
         axes = figure.add_subplot(1, len(curves), i + 1)
         mean, spread = curve.accuracy, curve.spread
-        for name, colour in COLOURS.items():
-            axes.plot(epsilon[name][1:], mean[1:], color=colour, marker=".", markersize=3,
-                      label=f"ours, priced by: {name}")  # fmt: skip
-            axes.fill_between(epsilon[name][1:], (mean - spread)[1:], (mean + spread)[1:],
+        for whose, colour in COLOURS.items():
+            axes.plot(epsilon[whose][1:], mean[1:], color=colour, marker=".", markersize=3,
+                      label=f"ours, priced by: {whose}")  # fmt: skip
+            axes.fill_between(epsilon[whose][1:], (mean - spread)[1:], (mean + spread)[1:],
                               color=colour, alpha=0.2, linewidth=0)  # fmt: skip
-        printed = PRINTED.get(curve.setting.name, ())
+        printed = PRINTED.get(curve.setting.name, ()) if name == "mnist" else ()
         for n, (where, accuracy, sd, _) in enumerate(printed):
             axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", capsize=3, linestyle="",
                           label="papers, at their epsilon" if n == 0 else None)  # fmt: skip
@@ -356,17 +373,18 @@ def plot(curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]], path:
         )  # fmt: skip
         axes.grid(color="#e3e7eb")
         axes.legend(fontsize=7, frameon=False, loc="upper left")
-    figure.suptitle("MNIST, 60,000 clients: the same training, priced by the thesis and by us")
+    figure.suptitle(f"{name}, 60,000 clients: the same training, priced by the thesis and by us")
     figure.savefig(path)
 
 
-def show(settings: Sequence[Setting], output: Path) -> str:
+def show(settings: Sequence[Setting], data: Path, output: Path) -> str:
     """Write the page and the plot; the page."""
-    curves = curves_of(settings, json.loads((output / RECORD).read_text()))
+    target = output / stem(data)
+    curves = curves_of(settings, json.loads(target.with_suffix(".json").read_text()))
     prices = [priced(c.setting, c.runs[0]["parameters"], c.epochs) for c in curves]
-    text = page(curves, prices)
-    (output / "paper_trainings.md").write_text(text)
-    plot(curves, prices, output / "paper_trainings.png")
+    text = page(data.name, curves, prices)
+    target.with_suffix(".md").write_text(text)
+    plot(data.name, curves, prices, target.with_suffix(".png"))
     return text
 
 
@@ -384,7 +402,7 @@ def main(arguments: Sequence[str] | None = None, settings: Sequence[Setting] = S
     if options.action == "train":
         train(settings, options)
     else:
-        print(show(settings, options.output))
+        print(show(settings, options.data, options.output))
 
 
 if __name__ == "__main__":

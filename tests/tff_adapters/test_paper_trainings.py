@@ -20,7 +20,7 @@ SECOND = replace(TINY, name="tiny, linf", norm="linf")
 
 @pytest.fixture
 def data(tmp_path):
-    return write_folder(tmp_path / "data", 60, 30)
+    return write_folder(tmp_path / "mnist", 60, 30)
 
 
 def run(folder, data, *more, settings=(TINY, SECOND)):
@@ -68,8 +68,14 @@ def test_a_training_that_was_killed_twice_has_the_numbers_of_one_that_was_not(
     assert run(broken, data) == whole
 
     other = replace(TINY, clip=0.4)
-    with pytest.raises(SystemExit, match="is of another setting: move it away"):
+    with pytest.raises(SystemExit, match="is of other settings or images: move"):
         run(broken, data, settings=(other,))
+    write_folder(data, 60, 29)
+    with pytest.raises(SystemExit, match="is of other settings or images: move"):
+        run(broken, data)
+    shutil.rmtree(broken / "kept")
+    with pytest.raises(SystemExit, match="json is of other images: move"):
+        run(broken, data)
 
 
 def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, capsys):
@@ -81,6 +87,7 @@ def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, ca
     assert page in capsys.readouterr().out
     row = next(line for line in page.splitlines() if line.startswith("| tiny, l2"))
     assert "| 650 | 2 of 4 | 1, 2 | 0." in row and "+-" in row and "tiny, linf" not in page
+    assert page.startswith("# The papers' trainings on mnist")
     assert (tmp_path / "paper_trainings.png").read_bytes().startswith(b"\x89PNG")
 
 
