@@ -299,7 +299,7 @@ def curves_of(settings: Sequence[Setting], record: dict[str, Any]) -> list[Curve
 def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> str:
     """What is known, as Markdown."""
     lines = [
-        f"# The papers' trainings on {name}, at the papers' scale", "",
+        f"# The papers' trainings on {name.upper()}, at the papers' scale", "",
         "Command: `make mnist`, `python -m benchmarks.paper_trainings train`, then `plot` (in "
         f"`.venv-tff`). 60,000 clients of one image, 10,000 public images, delta = {DELTA:g}. "
         "**How far it went stands in the third column**; `train` goes on from there, and the plot "
@@ -360,7 +360,7 @@ def plot(
                               color=colour, alpha=0.2, linewidth=0)  # fmt: skip
         printed = PRINTED.get(curve.setting.name, ()) if name == "mnist" else ()
         for n, (where, accuracy, sd, _) in enumerate(printed):
-            axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", capsize=3, linestyle="",
+            axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", markersize=4, capsize=3, linestyle="",
                           label="papers, at their epsilon" if n == 0 else None)  # fmt: skip
         axes.set_xscale("log")
         axes.set_ylim(0, 1)
@@ -373,7 +373,9 @@ def plot(
         )  # fmt: skip
         axes.grid(color="#e3e7eb")
         axes.legend(fontsize=7, frameon=False, loc="upper left")
-    figure.suptitle(f"{name}, 60,000 clients: the same training, priced by the thesis and by us")
+    figure.suptitle(
+        f"{name.upper()}, 60,000 clients: the same training, priced by the thesis and by us"
+    )
     figure.savefig(path)
 
 

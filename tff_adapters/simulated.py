@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from tff_adapters.cldp_sgd import Schedule, as_schedule
-from tff_adapters.vectors import ORDERS, project_to_l2_ball
+from tff_adapters.vectors import ORDERS, check_ball, project_to_l2_ball
 
 _LEAST = 1e-30  # below it nothing is outside a ball, and floats have no inverse
 
@@ -37,6 +37,9 @@ class SimulatedTraining:
 
     A round of 2,000 with 13,706 parameters takes half a second of processor time, in equal parts
     for gradients and for PrivUnit's noise.
+
+    Raises:
+        ValueError: if the norm is none of gradients, or the mechanism refuses what it should clip.
     """
 
     def __init__(
@@ -56,7 +59,11 @@ class SimulatedTraining:
         self._schedule = as_schedule(learning_rate)
         self._radius, self._seed, self._block = radius, seed, block
         if mechanism is not None:
+            if mechanism.clipping != "clip":
+                raise ValueError(f'clipping must be "clip", got {mechanism.clipping!r}')
             norm, clip = str(mechanism.norm), mechanism.radius
+        if norm is not None and clip is not None:
+            check_ball(norm, clip)
         self._norm, self._clip = norm, clip
         self._gradients = tf.function(self._clipped_gradients, reduce_retracing=True)
 

@@ -87,7 +87,7 @@ def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, ca
     assert page in capsys.readouterr().out
     row = next(line for line in page.splitlines() if line.startswith("| tiny, l2"))
     assert "| 650 | 2 of 4 | 1, 2 | 0." in row and "+-" in row and "tiny, linf" not in page
-    assert page.startswith("# The papers' trainings on mnist")
+    assert page.startswith("# The papers' trainings on MNIST")
     assert (tmp_path / "paper_trainings.png").read_bytes().startswith(b"\x89PNG")
 
 

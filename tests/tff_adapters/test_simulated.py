@@ -97,6 +97,33 @@ def test_a_round_has_the_reports_of_the_slow_path(kind):
 
 
 @pytest.mark.exact
+def test_balls_and_mechanisms_that_are_none_of_gradients():
+    model = build_keras_model("logistic", SHAPE, CLASSES)
+    for mechanism, message in (
+        (mean.BinaryVectorMean(8, 2.0), "norm must be one of l1, l2, linf, got 'binary'"),
+        (PrivUnit(8, 2.0, clipping="raise"), "clipping must be \"clip\", got 'raise'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SimulatedTraining(model, mechanism, 1.0)
+    with pytest.raises(ValueError, match="radius must be a finite number > 0"):
+        SimulatedTraining(model, None, 1.0, norm="l2", clip=0.0)
+
+
+@pytest.mark.exact
+def test_a_gradient_that_is_not_finite_says_nothing():
+    """As on a client: it counts as zero, and the others as they are."""
+    model = build_keras_model("logistic", SHAPE, CLASSES)
+    x = X.copy()
+    x[3, 0] = np.inf
+    training = SimulatedTraining(model, None, 1.0, norm="l2", clip=0.5)
+    training.round(x, Y)
+    found = np.concatenate([np.ravel(w) for w in model.get_weights()])
+    rows = clipped_gradients("l2", 0.5)
+    rows[3] = 0
+    np.testing.assert_allclose(found, -rows.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.exact
 def test_a_training_that_was_broken_off_goes_on_with_the_same_numbers():
     """Through a file, in a fresh object; another model's state is refused."""
     mechanism = PrivUnit(8, 3.0, radius=0.5)
