@@ -240,7 +240,8 @@ def claims(rows: list[Row]) -> list[tuple[str, str, str]]:
     shared = [found["DP-FedAvg", e] for e in EPSILONS]
     alone = found["local only", 0.0]
     seeds = next(r["accuracy"] for r in rows if r["algorithm"] == "local only")
-    spread = np.std(seeds, ddof=1) if len(seeds) > 1 else np.inf  # one seed says nothing of it
+    several = len(seeds) > 1
+    spread = np.std(seeds, ddof=1) if several else np.inf
     far = all(a > b + 0.2 for a, b in zip(own, shared))
     better = own[-1] > alone + 2 * spread / math.sqrt(len(rows[0]["accuracy"]))
     return [
@@ -263,7 +264,9 @@ def claims(rows: list[Row]) -> list[tuple[str, str, str]]:
         ),
         (
             "DP-AdaPeD is better than every client alone (not in the text)",
-            "**not established**: " + ("holds" if better else "does not hold") + " in this setting",
+            "**not established**: "
+            + ("holds" if better else "does not hold" if several else "one seed cannot tell")
+            + " in this setting" * several,
             _points(own, [alone] * len(own))
             + f"; without noise {100 * (found['DP-AdaPeD', None] - alone):+.2f}",
         ),
@@ -307,12 +310,14 @@ def _with_spread(values: np.ndarray) -> str:
 
 def page(tables: dict[str, list[Row]], settings: dict[str, Any]) -> str:
     """The results as Markdown."""
-    smaller = "; data here is smaller" if "mnist5k" in tables else ""
+    smaller, tested = "", "public images of a client's digits"
+    if "mnist5k" in tables:
+        smaller, tested = "; data here is smaller", "clients' own unseen images"
     lines = [
         "# DP-AdaPeD: Table 4.2, with clients that learn alone beside it", "",
         f"{CLIENTS} clients, {CLASSES_EACH} random digits each, all of them in every round, "
         f"{settings['rounds']} rounds of {LOCAL_STEPS} local steps on batches of {BATCH}, "
-        f"delta = {DELTA:g}. Test accuracy in percent on clients' own unseen images, mean +- "
+        f"delta = {DELTA:g}. Test accuracy in percent on {tested}, mean +- "
         "standard deviation over seeds (data dealt anew, weights, noise). "
         "All data of one client is protected (replace-one) against readers of the shared model. "
         "`python -m benchmarks.adaped_table` writes this page.", "",

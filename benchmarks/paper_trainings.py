@@ -360,7 +360,8 @@ def plot(
                               color=colour, alpha=0.2, linewidth=0)  # fmt: skip
         printed = PRINTED.get(curve.setting.name, ()) if name == "mnist" else ()
         for n, (where, accuracy, sd, _) in enumerate(printed):
-            axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", markersize=4, capsize=3, linestyle="",
+            axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", markersize=4,
+                          capsize=3, linestyle="",
                           label="papers, at their epsilon" if n == 0 else None)  # fmt: skip
         axes.set_xscale("log")
         axes.set_ylim(0, 1)

@@ -86,4 +86,4 @@ def test_what_is_known_is_not_trained_again_and_one_seed_has_no_spread(tmp_path,
     told = {"rounds": 6, "seeds": [0], "parameters": {"few": 5}}
     text = page({"few": again}, told)
     assert "| local only | 0 (nothing is sent) | 51.00 | 1 | - |" in text
-    assert "not changed here" in text and "does not hold in this setting" in text
+    assert "not changed here" in text and "**not established**: one seed cannot tell |" in text
