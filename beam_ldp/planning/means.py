@@ -206,19 +206,21 @@ def _messages_apart(
     )
     most = min(task.max_messages, _most_of_budget(task, size), math.inf if size <= _SMALL else size)
     if most >= 1:
+        limited = task.max_local_epsilon < math.inf
         found = build(
             max_bits=None if task.max_bits == math.inf else task.max_bits,
             max_messages=None if most == math.inf else most,
+            method="blanket" if limited and most < size else "auto",  # the limit decides
         )
         yield found
-        if found.local_epsilon > task.max_local_epsilon:
+        if limited:
             yield _with_budget(found, task.max_local_epsilon)
     if task.max_local_epsilon < math.inf:
         yield cls(task.dimension, task.max_local_epsilon, radius)
 
 
 def _with_budget(found: BlockMean, local_epsilon: float) -> BlockMean:
-    """The same messages for less of a local budget."""
+    """The same messages for another local budget."""
     assert found.message_epsilons is not None
     share = local_epsilon / found.local_epsilon
     budgets = tuple(share * budget for budget in found.message_epsilons)
@@ -378,7 +380,8 @@ def plan_means(
     plans = best_first([_best(task, cls, outer) for cls, outer in usable])
     if not several:
         return plans
-    more = [row for cls, outer in usable for row in _shorter(task, cls, outer)]
+    longest = {plan.mechanism: plan.bits_per_report for plan in plans if not plan.excluded}
+    more = [row for cls, outer in usable for row in _shorter(task, cls, outer, longest)]
     return best_first([*plans, *_frontier(task, plans, more)])
 
 
@@ -420,13 +423,15 @@ def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
 _LADDER = (1 / 8, 1 / 4, 1)  # bits per coordinate, beside as many as the best takes
 
 
-def _shorter(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> list[MeanPlan]:
+def _shorter(
+    task: MeanTask, cls: type[MeanRandomizer], radius: float, longest: dict[str, int]
+) -> list[MeanPlan]:
     """Further ways to tune a mechanism, without their prices: those of fewer bits."""
     found = []
     allowed = [task.max_bits]
     if issubclass(cls, BlockMean) and task.local_epsilon is None and task.dimension <= _LADDERED:
         size = padded_size(task.dimension)
-        allowed += [each * size for each in _LADDER if each * size < task.max_bits]
+        allowed = [each * size for each in _LADDER if each * size < longest.get(cls.__name__, 0)]
     for bits in allowed:
         with contextlib.suppress(ValueError):
             for randomizer in variants(replace(task, max_bits=bits), cls, radius):
