@@ -42,7 +42,7 @@ COLOURS = {
     "SplitAndMixMean": "#1f5fa8", "L2Mean": "#d1495b", "PrivUnit": "#e08e2b",
     "PrivUnitGaussian": "#c2649a", "ProjectedPrivUnit": "#1b998b", "SeedCompressedMean": "#7b4fa3",
     "RandomCodebookMean": "#3aa0c9", "MinimalRandomCoding": "#6f8f2f", "SeparatedMean": "#8c6d46",
-    "KashinMean": "#a33b3b",
+    "KashinMean": "#a33b3b", "RotatedSimplexMean": "#4b5d67",
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high, subro
 MAX_INDEX_BITS = 20
 _REPORT_BITS = 64
 _PLANNED_BITS = (4, 8, 12)  # of the index
-_PLANNED_SEEDS = (48, 32)
+PLANNED_SEEDS = (48, 32)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -74,7 +74,7 @@ class CodebookMean(DirectionMean):
         check_numbers(dimension << least)
         most = min(most, (MOST_NUMBERS // dimension).bit_length() - 1)
         indices = sorted({most, *(bits for bits in _PLANNED_BITS if bits < most)}, reverse=True)
-        return [{"index_bits": i, "seed_bits": s} for i in indices for s in _PLANNED_SEEDS]
+        return [{"index_bits": i, "seed_bits": s} for i in indices for s in PLANNED_SEEDS]
 
     @property
     def numbers_per_report(self) -> float:

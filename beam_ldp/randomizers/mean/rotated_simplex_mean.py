@@ -13,6 +13,7 @@ import numpy as np
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.mean.base import MOST_NUMBERS, check_numbers
 from beam_ldp.randomizers.mean.codebooks import (
+    PLANNED_SEEDS,
     RandomCodebookMean,
     fill_candidate,
     named_direction,
@@ -76,7 +77,8 @@ class RotatedSimplexMean(RandomCodebookMean):
         bits = min(_PLANNED_BITS, dimension.bit_length() - 1)
         check_numbers(dimension << 1)
         fits = (MOST_NUMBERS // dimension).bit_length() - 1
-        return ({"index_bits": min(bits, fits)},) if bits else ()
+        seeds = PLANNED_SEEDS if bits else ()
+        return [{"index_bits": min(bits, fits), "seed_bits": seed} for seed in seeds]
 
     def __post_init__(self) -> None:
         if self.dimension < self.num_candidates:

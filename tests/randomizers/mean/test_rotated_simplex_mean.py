@@ -123,6 +123,6 @@ def test_what_is_refused(options, message):
 
 @pytest.mark.exact
 def test_plans_take_as_many_corners_as_there_are_dimensions_for():
-    assert list(RotatedSimplexMean.variants(2)) == [{"index_bits": 1}]
-    assert list(RotatedSimplexMean.variants(15)) == [{"index_bits": 3}]
-    assert list(RotatedSimplexMean.variants(1000)) == [{"index_bits": 5}]
+    for dimension, bits in ((2, 1), (15, 3), (1000, 5)):
+        found = list(RotatedSimplexMean.variants(dimension))
+        assert found == [{"index_bits": bits, "seed_bits": seeds} for seeds in (48, 32)]
