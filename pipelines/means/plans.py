@@ -20,6 +20,7 @@ from beam_ldp.planning import MeanPlan
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
+_MOST_DIGITS = 100_000  # bits that are written out
 LEAST_ATTACKED = 2  # numbers that have a direction
 
 
@@ -134,6 +135,11 @@ def _trust_said(plans: Sequence[MeanPlan]) -> str:
     return told
 
 
+def _bits(count: int) -> str:
+    """In thousands where all digits do not fit."""
+    return f"{count:,}" if count < _MOST_DIGITS else f"{count / 1000:,.0f}k"
+
+
 def show_means(plans: Sequence[MeanPlan], title: str) -> None:
     """Plans for means, likewise."""
     usable = [one for one in plans if not one.excluded]
@@ -162,7 +168,7 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
             readable(one.rms_error),
             readable(one.times_lower_bound),
             forged_cell(forged_moves(one.randomizer, 1)),
-            f"{one.bits_per_report:,}",
+            _bits(one.bits_per_report),
             style="bold" if i == 0 else None,
         )
     console = Console()

@@ -78,6 +78,7 @@ def draw_spots(
             axes.set_xlabel("local epsilon of all that a person sends", color=GREY)
             axes.set_title("full: protected alone; hollow: by the shuffler", fontsize=10,
                            color=GREY, loc="left")  # fmt: skip
-            if len(finite) < len(spots):
-                axes.annotate("∞", (edge, axes.get_ylim()[0]), xytext=(0, 3), ha="center",
-                              textcoords="offset points", color=GREY, fontsize=12)  # fmt: skip
+            for spot in spots:
+                if spot.local_epsilon == math.inf:
+                    axes.annotate("∞", (edge, spot.error), xytext=(0, 7), ha="center",
+                                  textcoords="offset points", color=GREY)  # fmt: skip

@@ -137,7 +137,8 @@ def amount(number: float) -> str:
 HEIGHT = 5.6  # inches
 # From a quarter of the budget to four times as much: beyond that it is another plan.
 FACTORS = (0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0)
-_OTHERS = ("#e08e2b", "#1b998b", "#7b4fa3", "#8c6d46", "#c2649a", "#6f8f2f", "#3aa0c9", "#a33b3b")
+_OTHERS = ("#e08e2b", "#1b998b", "#7b4fa3", "#8c6d46", "#c2649a", "#6f8f2f", "#3aa0c9", "#a33b3b",
+           "#4b5d67", "#b59f00")  # fmt: skip
 
 
 @dataclass(frozen=True)

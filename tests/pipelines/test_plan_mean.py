@@ -14,6 +14,7 @@ from beam_ldp.accounting.reconstruction import (
 )
 from beam_ldp.accounting.reconstruction_audit import direction_attack
 from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.means.plans import _bits
 from beam_ldp.pipelines.usage.mean import NORM
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean import PrivUnit
@@ -77,6 +78,10 @@ def test_a_row_for_those_who_trust_the_shuffler_alone() -> None:
     assert row["epsilon"] <= 1.0 < 1.1 < row["times_lower_bound"] < 1.15
     refused = run(*CENTRAL, "--mechanism", "SplitAndMixMean")
     assert refused.exit_code == 2 and "with --trust-shuffler" in " ".join(refused.output.split())
+
+
+def test_long_reports_are_told_in_thousands_so_that_no_digit_is_cut_off() -> None:
+    assert [_bits(count) for count in (40, 99_999, 230_400)] == ["40", "99,999", "230k"]
 
 
 def test_json_rows_hold_mechanisms_that_can_be_built() -> None:
