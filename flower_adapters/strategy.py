@@ -183,8 +183,7 @@ class LocallyPrivateFedAvg(Strategy):
                     "local-epsilon": done.spent.local_epsilon,
                 }
             result.train_metrics_clientapp[done.number + 1] = MetricRecord(metrics)
-            told = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value)
-            log(INFO, "[ROUND %d/%d] %s", done.number + 1, num_rounds, told)
+            log(INFO, "[ROUND %d/%d] %s", done.number + 1, num_rounds, _in_words(metrics))
             self._log_figures("round", done.metrics, done.number)
             self._evaluate(done.number + 1, done.state.arrays, evaluate_fn, result)
 
@@ -378,6 +377,19 @@ class _Rounds:
 class _Output(NamedTuple):
     state: State
     metrics: dict[str, Any]
+
+
+def _in_words(metrics: dict[str, Any]) -> str:
+    """What a reader of the log looks for."""
+    told = f"{metrics['reports']} reports of {metrics['asked']} nodes"
+    for name in ("missing", "refused", "impossible", "repeated", "spare"):
+        if metrics[name]:
+            told += f", {metrics[name]} {name}"
+    if "predicted-error" in metrics:
+        told += f"; error {metrics['predicted-error']:.3g}"
+    if "epsilon" in metrics:
+        told += f"; spent: epsilon {metrics['epsilon']:.4g}, local {metrics['local-epsilon']:.4g}"
+    return told
 
 
 def _one_more(rounds: np.ndarray, reports: int) -> np.ndarray:

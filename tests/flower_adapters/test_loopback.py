@@ -46,7 +46,7 @@ class Patient:
 
     def send_and_receive(self, messages, *, timeout):
         until, replies = time.monotonic() + timeout, []
-        wanted = 4 if messages[0].metadata.group_id == "1" else 3
+        wanted = 3 if messages[0].metadata.group_id == "1" else 2
         waiting = set(self.grid.push_messages(messages))
         while len(replies) < wanted and time.monotonic() < until:
             new = list(self.grid.pull_messages(waiting))
@@ -57,7 +57,7 @@ class Patient:
 
 
 '''
-NODES = ("", "", "", "unruly=true")
+NODES = ("", "", "unruly=true")
 
 
 def script(port: int) -> str:
@@ -74,7 +74,7 @@ printf '[superlink.here]\\naddress = "127.0.0.1:{port}"\\ninsecure = true\\n' > 
 flower-superlink --insecure --port {port} --disable-runtime-dependency-installation \
     > link.log 2>&1 &
 {nodes}
-until [ $(grep -sl 'SuperNode ID' node-?.log | wc -l) = 4 ]; do sleep 0.5; done
+until [ $(grep -sl 'SuperNode ID' node-?.log | wc -l) = 3 ]; do sleep 0.5; done
 flwr run . here --stream
 kill $(jobs -p)
 wait
@@ -96,7 +96,7 @@ def test_a_training_on_loopback(tmp_path: Path) -> None:
     ledger = BudgetLedger.create(url)
     ledger.set_budget("lines", epsilon=9.0, delta=1e-6, local_epsilon=10.0)
 
-    said, _ = run_session(script(free_ports(5)), tmp_path, timeout=150)
+    said, _ = run_session(script(free_ports(4)), tmp_path, timeout=150)
 
     assert "2 rounds, stopped by budget" in said
     status = ledger.status("lines")
@@ -108,11 +108,11 @@ def test_a_training_on_loopback(tmp_path: Path) -> None:
     def curve(name: str) -> list[float]:
         return [m.value for m in client.get_metric_history(run.info.run_id, name)]
 
-    assert curve("round.asked") == [4, 4] and curve("round.reports") == [3, 3]
+    assert curve("round.asked") == [3, 3] and curve("round.reports") == [2, 2]
     assert curve("round.impossible") == [1, 0] and curve("round.missing") == [0, 1]
     assert curve("round.refused") == [0, 0] and curve("privacy.local_epsilon") == [4.0, 8.0]
     assert len(curve("public.loss")) == 2
-    told = [ClientMemory(tmp_path / f"told-{i}.db", 40.0).local_epsilon for i in range(3)]
-    assert told == [8.0] * 3 and not (tmp_path / "told-3.db").exists()
+    told = [ClientMemory(tmp_path / f"told-{i}.db", 40.0).local_epsilon for i in range(2)]
+    assert told == [8.0] * 2 and not (tmp_path / "told-2.db").exists()
     kept = read_checkpoint(tmp_path / "line.npz")
-    assert kept is not None and kept[1].rounds.tolist() == [[3, 2]]
+    assert kept is not None and kept[1].rounds.tolist() == [[2, 2]]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from flower_adapters.messages import Question, Report
 from mlflow_ldp import PrivacyTracker
 from tests.flower_adapters.network import TRAINING, Network, app_of, flat, model, node_of, nodes_of
 
+ROOT = Path(__file__).resolve().parents[2]
 MECHANISM = PrivUnit(3, local_epsilon=2.0, radius=0.5)
 MOD = LocallyPrivateMod(MECHANISM, local_epsilon_limit=100.0)
 UPDATES = [(0.1, -0.2, 0.3)] * 4
@@ -143,6 +145,47 @@ def test_a_round_that_dies_stays_charged(tmp_path, ledger):
     with pytest.raises(ConnectionError), tracker(tmp_path, ledger) as budget:
         run(tmp_path, 1, budget, nodes=nodes)
     assert ledger.status("digits").local_spent == 2.0
+
+
+DYING = """
+import sys, time
+from pathlib import Path
+from tests.flower_adapters import test_pairs as here
+from tests.flower_adapters.network import nodes_of
+folder = Path(sys.argv[1])
+nodes = nodes_of(here.MOD, here.UPDATES, folder)
+last = nodes[103]
+def stops(message, ctx):
+    if message.metadata.group_id == "2":
+        print("asked", flush=True)
+        time.sleep(60)
+    return last(message, ctx)
+with here.tracker(folder, f"sqlite:///{folder}/privacy.db") as budget:
+    here.run(folder, 3, budget, nodes=nodes | {103: stops}, checkpoint=folder / "model.npz")
+"""
+
+
+@pytest.mark.e2e
+def test_a_server_that_is_killed_amid_a_round_goes_on_and_that_round_stays_charged(
+    tmp_path, ledger
+):
+    """`kill -9` in the second of three rounds: three of them answered, and nobody has a result."""
+    ledger.set_budget("digits", epsilon=20.0, delta=1e-5, local_epsilon=100.0)
+    process = subprocess.Popen(
+        [sys.executable, "-c", DYING, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout.readline() == "asked\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    before = ledger.status("digits").local_committed
+    assert before >= 4.0  # with what was reserved ahead, and for good
+    assert told(tmp_path) == [4.0] * 3 + [2.0]
+    with tracker(tmp_path, ledger) as budget:
+        more = run(tmp_path, 2, budget, checkpoint=tmp_path / "model.npz")
+    assert (more.rounds, sorted(more.train_metrics_clientapp)) == (1, [2])
+    assert told(tmp_path) == [4.0] * 4  # three of them sent what they had sent
+    assert ledger.status("digits").local_committed == before + 2.0
 
 
 @pytest.mark.exact

@@ -308,6 +308,17 @@ def test_a_budget_takes_over_the_rounds_of_a_state_at_the_readers_price(tmp_path
 
 
 @pytest.mark.exact
+def test_the_log_says_what_counts(tmp_path, caplog):
+    network = network_of(tmp_path, extra=[None, failing])
+    with caplog.at_level("INFO", "flwr"):
+        strategy_of(Charges(4.0)).start(network, model(), num_rounds=2, timeout=5.0)
+    said = "\n".join(record.message for record in caplog.records)
+    assert "the server sees who sent what, and that is what is charged" in said
+    assert "[ROUND 1/2] 4 reports of 6 nodes, 1 missing, 1 refused; error 0.328; spent: " in said
+    assert "the budget does not hold another round: nobody was asked" in said
+
+
+@pytest.mark.exact
 def test_other_mechanisms_and_dtypes(tmp_path):
     """Bits about coordinates: reports of different clients are often equal, and count."""
     mechanism = LInfMean(3, 2.0, radius=0.1)
