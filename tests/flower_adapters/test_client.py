@@ -66,7 +66,8 @@ def other_keys(before):
 @pytest.mark.parametrize("update", [fails, overflows, other_keys])
 def test_a_training_that_fails_is_a_zero_update_and_its_reason_stays(update, tmp_path, caplog):
     """Without the mod Flower sends the text of the exception."""
-    changed = MOD._update(question_to(MECHANISM), context(1, None), training(update))
+    message = question_to(MECHANISM, arrays=model((1.0, 2.0, 3.0)))  # another order is no update
+    changed = MOD._update(message, context(1, None), training(update))
     assert changed.shape == (1, 3) and not changed.any()
     with caplog.at_level(logging.ERROR, "flwr"):
         reply = ask(tmp_path / "m.db", update)
