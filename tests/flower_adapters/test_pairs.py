@@ -53,6 +53,13 @@ def tracker(tmp_path, ledger, **settings):
     return PrivacyTracker("digits", 1e-5, ledger=ledger, tracking_uri=uri, **settings)
 
 
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
 # The server again --------------------------------------------------------------------------------
 
 
@@ -89,7 +96,7 @@ def test_a_server_with_another_mechanism_is_refused(tmp_path):
 
 
 @pytest.mark.exact
-def test_a_training_goes_on_from_its_checkpoint(tmp_path, ledger):
+def test_a_training_goes_on_from_its_checkpoint(tmp_path, ledger, open_umask):
     file = tmp_path / "model.npz"
     for rounds in (2, 3):
         with tracker(tmp_path, ledger) as budget:
@@ -239,7 +246,7 @@ def answer(path, question=ASKED, epsilon=1.0, limit=10.0):
 
 
 @pytest.mark.exact
-def test_the_file_is_its_owners_alone(tmp_path):
+def test_the_file_is_its_owners_alone(tmp_path, open_umask):
     answer(tmp_path / "m.db")
     assert os.stat(tmp_path / "m.db").st_mode & 0o77 == 0
 
