@@ -122,7 +122,7 @@ def test_a_dry_run_shows_what_would_leave_a_client(more, names, capsys):
     assert "What leaves a client in a round" in out
 
 
-def test_a_training_on_a_folder_of_idx_files(tmp_path, capsys):
+def test_a_training_on_a_folder_of_idx_files(tmp_path, capfd):
     """Trained, and measured on the 50 public images; labels that are no class stop it before."""
     folder = write_folder(tmp_path / "rows", 300, 50, ".gz")
     flags = (
@@ -130,10 +130,10 @@ def test_a_training_on_a_folder_of_idx_files(tmp_path, capsys):
         f"--no-ledger --no-mlflow --format json --output {tmp_path / 'out'}"
     )
     assert train.main(f"{flags} --classes 9".split()) == programs.MISUSED
-    assert "30 of 300 labels are no class" in " ".join(capsys.readouterr().err.split())
+    assert "30 of 300 labels are no class" in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "out").exists()
     assert train.main(flags.split()) == programs.DONE
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capfd.readouterr().out)
     assert told["privacy"]["rounds"] == 6
     right = 50 * told["curves"]["training"][-1]["accuracy"]
     assert right == pytest.approx(round(right), abs=1e-6) and 0 <= right <= 50
