@@ -136,6 +136,8 @@ class PrivateEstimate(beam.PTransform):
         check_promise("randomizer", chosen.local_epsilon, noise, privacy)
         if not chosen.protects_alone and (noise.memoized or permanent):
             raise ValueError(f"noise must not be memoized: {MEMOIZED_SHARES}")
+        if not chosen.protects_alone and noise.log is not None:
+            raise ValueError("noise must keep no log: shares have no local epsilon to add up")
         if self._budget is not None:
             _check_people(self._budget, people)
         unit = privacy_unit if self._budget is None else self._budget.privacy_unit

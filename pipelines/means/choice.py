@@ -422,8 +422,10 @@ def _first(plans: Sequence[MeanPlan], settings: MeanSettings, dimension: int) ->
 
 
 def _takes_shares(settings: MeanSettings) -> bool:
-    """Whether people may send what nothing but the shuffler protects: never twice the same."""
-    return settings.privacy.trust_shuffler and not settings.noise.memoized
+    """Whether people may send what nothing but the shuffler protects: never twice the same, nor
+    where a log adds up what each of them lost to whoever sees it."""
+    noise = settings.noise
+    return settings.privacy.trust_shuffler and not noise.memoized and noise.log is None
 
 
 def _named(settings: MeanSettings) -> str:
@@ -433,7 +435,9 @@ def _named(settings: MeanSettings) -> str:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not (kind.protects_alone or _takes_shares(settings)):
-        raise UsageError(f"--memoize-key-file: {MEMOIZED_SHARES}")
+        if settings.noise.memoized:
+            raise UsageError(f"--memoize-key-file: {MEMOIZED_SHARES}")
+        raise UsageError("--interaction-log: shares have no local epsilon that a log could add up")
     return kind.__name__
 
 

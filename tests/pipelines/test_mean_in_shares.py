@@ -147,6 +147,10 @@ def test_a_limit_on_local_epsilons_refuses_it_by_name(
     ("more", "said"),
     [
         (["--memoize-key-file=KEY", "--mechanism=SplitAndMixMean"], "noise must be fresh"),
+        (
+            ["--interaction-log=LOG", "--interaction-key-file=KEY", "--mechanism=SplitAndMixMean"],
+            "shares have no local epsilon that a log could add up",
+        ),
         (["--model=local", "--mechanism=SplitAndMixMean"], "not for norm l2"),
         (["--max-local-epsilon=100", "--mechanism=SplitAndMixMean"], "not for norm l2"),
         (["--max-bits=100", "--mechanism=SplitAndMixMean"], "max_bits is 100"),
@@ -158,7 +162,7 @@ def test_what_shares_cannot_do_is_refused_before_anything_is_charged(
     (place / "key").write_bytes(bytes(32))
     (place / "key").chmod(0o600)
     before = len(list(BudgetLedger(f"sqlite:///{place}/privacy.db").rows()))
-    given = [flag.replace("KEY", f"{place}/key") for flag in more]
+    given = [flag.replace("KEY", f"{place}/key").replace("LOG", f"{place}/log") for flag in more]
     assert main(flags(place, "refused", *given)) == MISUSED
     assert said in " ".join(capsys.readouterr().err.split())
     assert len(list(BudgetLedger(f"sqlite:///{place}/privacy.db").rows())) == before

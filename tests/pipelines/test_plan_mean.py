@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner, Result
@@ -67,6 +68,11 @@ def test_a_row_for_those_who_trust_the_shuffler_alone() -> None:
     assert "SplitAndMixMean" not in run(*CENTRAL).output
     assert (
         "SplitAndMixMean" not in run(*CENTRAL, "--trust-shuffler", "--max-local-epsilon=500").output
+    )
+    large = ["--dimension=784", "--expected-users=1e5"]
+    wide = run(*CENTRAL[:2], *large, *CENTRAL[6:], "--trust-shuffler").output
+    assert (
+        re.search(r" \d{3}k ", wide) and "…" not in wide and max(map(len, wide.splitlines())) <= 80
     )
     found = json.loads(run(*CENTRAL, "--trust-shuffler", "--format", "json").output)
     row = found["plans"][0]

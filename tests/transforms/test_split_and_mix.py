@@ -98,6 +98,9 @@ def test_nobody_sends_shares_unless_the_shuffler_is_declared_to_be_trusted(tmp_p
         PrivateMean(MECHANISM, privacy=TRUSTED, noise=noise)
     with pytest.raises(ValueError, match="noise must not be memoized"):
         PrivateMean(MECHANISM, privacy=TRUSTED, permanent=True)
+    log = {"log": str(tmp_path / "log"), "log_key_file": str(tmp_path / "key")}
+    with pytest.raises(ValueError, match="noise must keep no log"):
+        PrivateMean(MECHANISM, privacy=TRUSTED, noise=Noise(dataset="d", id="r", **log))
 
 
 @pytest.mark.pipeline
