@@ -31,8 +31,8 @@ from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.walsh_hadamard import hadamard
 
 EPSILON, DELTA, HONEST = 1.0, 1e-6, 0.8
-SIZES = ("16,10000,20", "128,10000,8", "784,10000,2", "16,100000,4", "128,100000,2",
-         "784,100000,1")  # fmt: skip
+SIZES = ("16,10000,20", "128,10000,8", "784,10000,2", "16,100000,10", "128,100000,8",
+         "784,100000,3")  # fmt: skip
 IN_LAW = ("16384,1000000,4",)
 _AT_ONCE = 1 << 14  # vectors of one element
 
