@@ -223,12 +223,17 @@ def train(settings: Sequence[Setting], options: argparse.Namespace) -> None:
 
 
 def remember(path: Path, record: dict[str, Any]) -> None:
-    """Put a run into the record, in place of what is known of it."""
+    """Put a run into the record, in place of what is known of it unless that goes further.
+
+    Without its checkpoint a run begins anew: the record does not go back with it.
+    """
     runs = json.loads(path.read_text())["runs"] if path.exists() else []
     if any(r["data"] != record["data"] for r in runs):
         raise SystemExit(f"{path} is of other images: move it away")
     key = record["digest"], record["seed"]
-    kept = [r for r in runs if (r["digest"], r["seed"]) != key] + [record]
+    known = [r for r in runs if (r["digest"], r["seed"]) == key] + [record]
+    kept = [r for r in runs if (r["digest"], r["seed"]) != key]
+    kept.append(max(known, key=lambda r: int(r["epochs"])))
     kept.sort(key=lambda r: (r["setting"], r["seed"]))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".part")
@@ -302,8 +307,8 @@ def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarr
         f"# The papers' trainings on {name.upper()}, at the papers' scale", "",
         "Command: `make mnist`, `python -m benchmarks.paper_trainings train`, then `plot` (in "
         f"`.venv-tff`). 60,000 clients of one image, 10,000 public images, delta = {DELTA:g}. "
-        "**How far it went stands in the third column**; `train` goes on from there, and the plot "
-        "is of what is recorded.", "",
+        "**How far it went stands in the third column**; `train` goes on from there (without "
+        "the checkpoints in `build/`, from the start), and the plot is of what is recorded.", "",
         "| training | parameters | epochs run | seeds | accuracy | eps, thesis | eps, any "
         "mechanism | eps, this mechanism | seconds of processor a round |",
         "|---|---|---|---|---|---|---|---|---|",

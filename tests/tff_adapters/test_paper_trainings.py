@@ -67,6 +67,11 @@ def test_a_training_that_was_killed_twice_has_the_numbers_of_one_that_was_not(
     monkeypatch.setattr(paper_trainings, "remember", remember)
     assert run(broken, data) == whole
 
+    shutil.move(broken / "kept", tmp_path / "away")
+    assert run(broken, data, "--share", "0.25", "--only", TINY.name) == whole  # it began anew
+    shutil.rmtree(broken / "kept")
+    shutil.move(tmp_path / "away", broken / "kept")
+
     other = replace(TINY, clip=0.4)
     with pytest.raises(SystemExit, match="is of other settings or images: move"):
         run(broken, data, settings=(other,))
