@@ -133,6 +133,7 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
             model=self.settings.privacy.model,
             dimension=self.dimension,
             messages_per_user=randomizer.messages_per_user,
+            compression=randomizer.compression,
             message_epsilon=None if budgets is None or release.simulated else max(budgets),
             values=self.bounds,
             in_ranges=self.ranges is not None,

@@ -26,6 +26,7 @@ from beam_ldp.randomizers.mean import (
     PrivUnit,
     PrivUnitGaussian,
     SeparatedMean,
+    compact_mean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from tff_adapters.compat import language, tff
@@ -366,7 +367,8 @@ def shuffled_ldp_aggregator(
             `PrivUnitGaussian`, `SeparatedMean` or `L2Mean` (the fewest bits).
         sum_factory, values_per_client, sampling, min_reports, seed: as for
             `LocallyPrivateMeanFactory`.
-        **options: parameters of the mechanism.
+        **options: parameters of the mechanism. Without `coordinate_bits` or `rounding`, directions
+            travel in as few bits as cost at most 1 % of error, 8 at least (`compact_mean`).
 
     Raises:
         ValueError: if a parameter is out of range.
@@ -376,7 +378,9 @@ def shuffled_ldp_aggregator(
     adaptive, radius, budget = _clipping(clip, local_epsilon)
 
     def for_entries(num_entries: int) -> MeanRandomizer:
-        return kind(num_entries, budget, radius=radius, **options)
+        if "coordinate_bits" in options or "rounding" in options:
+            return kind(num_entries, budget, radius=radius, **options)
+        return compact_mean(kind, num_entries, local_epsilon=budget, radius=radius, **options)
 
     return LocallyPrivateMeanFactory(
         for_entries,

@@ -18,7 +18,14 @@ import attr
 import dp_accounting
 import numpy as np
 
-from beam_ldp.accounting import LocalRandomizerDpEvent, local_event, shuffled_event
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+    SubsampledShuffledDpEvent,
+    local_event,
+    shuffled_event,
+)
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.shuffle.multi_message import messages_of
 from beam_ldp.federated.samplers import DeclaredSampling, SamplingMismatchError
@@ -135,7 +142,7 @@ class RoundConfig:
     def _dropped(reports: int, sampling: DeclaredSampling) -> int:
         low, high = sampling.allowed
         check_clients(reports, 0 if sampling.fixed_size else low, high)
-        return high - reports if sampling.fixed_size else 0
+        return int(sampling.num_drawn) - reports if sampling.fixed_size else 0
 
 
 def joint_event(randomizers: Sequence[Any]) -> LocalRandomizerDpEvent:
@@ -150,6 +157,29 @@ def joint_event(randomizers: Sequence[Any]) -> LocalRandomizerDpEvent:
         return together
     columns = tuple(messages for r in randomizers for messages in messages_of(r))
     return attr.evolve(together, messages=sum(n for n, _ in columns), columns=columns)
+
+
+def covers(planned: dp_accounting.DpEvent, ran: dp_accounting.DpEvent) -> bool:
+    """Whether a round costs at most what was planned: the same, but for a crowd as large or larger.
+
+    >>> planned = DeclaredSampling(1000, 50, least_received=40).event(LocalRandomizerDpEvent(1), 1)
+    >>> covers(attr.evolve(planned, num_received=40), planned)
+    True
+    >>> covers(planned, attr.evolve(planned, num_received=49))
+    False
+    """
+    if planned == ran or type(planned) is not type(ran):
+        return planned == ran
+    if isinstance(planned, dp_accounting.ComposedDpEvent):
+        pairs = zip(planned.events, ran.events)
+        return len(planned.events) == len(ran.events) and all(covers(*pair) for pair in pairs)
+    if isinstance(planned, SubsampledShuffledDpEvent):
+        as_small = attr.evolve(ran, num_received=planned.num_received)
+        return planned == as_small and ran.came >= planned.came
+    if isinstance(planned, (ShuffledDpEvent, ShuffledMessagesDpEvent)):
+        as_small = attr.evolve(ran, num_reports=planned.num_reports)
+        return planned == as_small and ran.num_reports >= planned.num_reports
+    return False
 
 
 def check_clients(clients: int, low: int, high: int) -> None:
@@ -385,6 +415,16 @@ def _what_runs(record: Record) -> Any:
     if isinstance(record, RoundsRecord):
         return _config(record)
     return round_event(record), int(record.num_clients)
+
+
+def least_clients(state: Any) -> int:
+    """Clients without whom a round is not released, where its sampling says how many come at least.
+
+    0 where it does not, and of shuffled epochs, whose price supposes as many in every round.
+    """
+    configs = [_config(one) for one in privacy_records(state) if isinstance(one, RoundsRecord)]
+    declared = [config.sampling for config in configs if config.rounds_per_epoch == 1]
+    return max((one.least_received or 0 for one in declared if one is not None), default=0)
 
 
 def rounds_run(state: Any) -> int:

@@ -20,7 +20,7 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.events import SHUFFLED_EPOCHS
-from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 
 _IMPLAUSIBLE = 1e-12
 
@@ -39,9 +39,10 @@ class DeclaredSampling:
 
     Where drawn clients may stay away, `least_received` says how many come at least. The rate stays
     that of the sample that was drawn, and the crowd is those who came, which costs more than a
-    sample of them would. That supposes the `condition` of `SubsampledShuffledDpEvent`: whether
-    clients come depends neither on anybody's value nor on who else was drawn. Over-selection is
-    this: draw more, and keep at random as many of those who came as are needed.
+    sample of them would. A round of fewer is not released (`train`). That supposes the `condition`
+    of `SubsampledShuffledDpEvent`: whether clients come depends neither on anybody's value nor on
+    who else was drawn. Over-selection is this: draw more, and keep at random as many of those who
+    came as are needed.
 
     A client of the sample that sends what no honest client can is priced so too: what it sent is
     left out of the sum, it is counted, and it hides nobody. With coins, clients that may do so, or
@@ -61,6 +62,7 @@ class DeclaredSampling:
             many in a round, and then anew.
         least_received: of those drawn, how many come at least; None: all. None with coins.
         num_fakes: of `num_users`, as many as may be fake, or never come, at most.
+        most_received: of those who come, how many are used at most, at random; None: all.
 
     Raises:
         ValueError: if a parameter is out of range.
@@ -75,6 +77,7 @@ class DeclaredSampling:
     sampling: str = "without_replacement"
     least_received: int | None = None
     num_fakes: int = 0
+    most_received: int | None = None
 
     def __post_init__(self) -> None:
         if self.sampling not in ("without_replacement", "self", SHUFFLED_EPOCHS):
@@ -82,10 +85,22 @@ class DeclaredSampling:
                 'sampling must be "without_replacement", "self" or "shuffled_epochs", got '
                 f"{self.sampling!r}"
             )
-        SubsampledShuffledDpEvent(
-            LocalRandomizerDpEvent(1.0), self.num_users, self.num_drawn, self.least_received,
-            self.num_fakes, self.points_per_client, sampling=self.sampling,
-        )  # fmt: skip
+        try:
+            SubsampledShuffledDpEvent(
+                LocalRandomizerDpEvent(1.0), self.num_users, self.num_drawn, self.least_received,
+                self.num_fakes, self.points_per_client, sampling=self.sampling,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ValueError(str(error).replace("num_received", "least_received")) from None
+        low = self.allowed[0]
+        if self.most_received is not None and (
+            self.sampling != "without_replacement"
+            or not (low <= self.most_received <= self.num_drawn)
+        ):
+            raise ValueError(
+                'most_received must be None, or of "without_replacement" lie between '
+                f"least_received and num_drawn, got {self.most_received}"
+            )
 
     def event(
         self, local: LocalRandomizerDpEvent, points: int, dropped: int = 0
@@ -133,8 +148,8 @@ class DeclaredSampling:
         With coins: all but what happens in less than one round in 1e12.
         """
         if self.fixed_size:
-            drawn = int(self.num_drawn)
-            return (drawn if self.least_received is None else self.least_received), drawn
+            most = int(self.num_drawn) if self.most_received is None else self.most_received
+            return (most if self.least_received is None else self.least_received), most
         rate = self.num_drawn / self.num_users
         coins = stats.binom(self.num_users, rate)
         return int(coins.ppf(_IMPLAUSIBLE / 2)), int(coins.isf(_IMPLAUSIBLE / 2))
@@ -214,6 +229,32 @@ class Sampler(ABC):
             generator = np.random.Generator(np.random.PCG64(secrets.randbits(256)))
         return Cohort(tuple(int(i) for i in self._draw(generator, number)), self)
 
+    def arrived(
+        self, drawn: Sequence[int], dropout: float, generator: np.random.Generator | None = None
+    ) -> tuple[int, ...]:
+        """Those of a cohort who come, in a simulation: each stays away by a coin of its own.
+
+        So whether somebody comes depends neither on a value nor on who else was drawn, which the
+        price supposes.
+
+        Args:
+            drawn: the cohort.
+            dropout: with what probability somebody stays away, in [0, 1).
+            generator: for repeatable simulations only.
+
+        >>> FixedSizeSampling(100, 10).arrived(range(10), 0.0)
+        (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+        """
+        check_fraction("dropout", dropout, "[)")
+        if generator is None:
+            generator = np.random.Generator(np.random.PCG64(secrets.randbits(256)))
+        came = np.array(drawn)[generator.random(len(drawn)) >= dropout]
+        return tuple(int(i) for i in self._kept(came, generator))
+
+    def _kept(self, came: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Of those who came, whose reports are used."""
+        return came
+
     def check(self, clients: Sequence[int]) -> None:
         """Refuses a round that is not as declared: its price would be too low.
 
@@ -235,12 +276,25 @@ class Sampler(ABC):
 class FixedSizeSampling(Sampler):
     """A uniformly random set of `cohort_size` clients, without replacement. The default.
 
+    Some may stay away: of those drawn `least_received` come, or the round is not released.
+    Over-selection draws more than are needed, and keeps `most_received` of those who came, at
+    random (the first who came would be those whose data is quickly read).
+
+    Attributes:
+        cohort_size: clients drawn.
+        least_received: of them, how many come at least; None: all.
+        most_received: of those who came, how many are used at most; None: all.
+
     >>> sampler = FixedSizeSampling(60_000, 2_000)
     >>> sampler.event(LocalRandomizerDpEvent(2.0)).sampling
     'without_replacement'
+    >>> FixedSizeSampling(60_000, 2_200, 2_000, 2_000).declared().allowed
+    (2000, 2000)
     """
 
     cohort_size: int = 1
+    least_received: int | None = None
+    most_received: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -248,13 +302,32 @@ class FixedSizeSampling(Sampler):
             raise ValueError(
                 f"cohort_size must lie in [1, {self.num_clients}], got {self.cohort_size}"
             )
+        _check_least(self.least_received, self.cohort_size)
+        if self.most_received is not None and not (
+            (self.least_received or self.cohort_size) <= self.most_received <= self.cohort_size
+        ):
+            raise ValueError(
+                f"most_received must lie between least_received and cohort_size, got "
+                f"{self.most_received}"
+            )
+
+    def _kept(self, came: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        most = len(came) if self.most_received is None else self.most_received
+        return came if len(came) <= most else generator.choice(came, most, replace=False)
 
     def declared(
         self, points_per_client: int = 1, points_sampled: int = 1
     ) -> DeclaredSampling | None:
-        if self.cohort_size == self.num_clients and points_sampled == points_per_client:
+        everybody = self.cohort_size == self.num_clients and self.least_received is None
+        if everybody and points_sampled == points_per_client:
             return None
-        return DeclaredSampling(self.num_clients, self.cohort_size, points_per_client)
+        return DeclaredSampling(
+            self.num_clients,
+            self.cohort_size,
+            points_per_client,
+            least_received=self.least_received,
+            most_received=self.most_received,
+        )
 
     def _draw(self, generator: np.random.Generator, number: int | None) -> np.ndarray:
         return generator.choice(self.num_clients, self.cohort_size, replace=False)
@@ -314,6 +387,7 @@ class ShuffledEpochs(Sampler):
 
     Attributes:
         cohort_size: clients in a round.
+        least_received: of them, how many come at least; None: all.
 
     >>> sampler = ShuffledEpochs(1000, 100)
     >>> sorted(i for n in range(10) for i in sampler.sample(number=n).clients) == list(range(1000))
@@ -323,6 +397,7 @@ class ShuffledEpochs(Sampler):
     """
 
     cohort_size: int = 1
+    least_received: int | None = None
     _left: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -331,6 +406,7 @@ class ShuffledEpochs(Sampler):
             raise ValueError(
                 f"cohort_size must lie in [1, {self.num_clients}], got {self.cohort_size}"
             )
+        _check_least(self.least_received, self.cohort_size)
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -338,7 +414,11 @@ class ShuffledEpochs(Sampler):
 
     def declared(self, points_per_client: int = 1, points_sampled: int = 1) -> DeclaredSampling:
         return DeclaredSampling(
-            self.num_clients, self.cohort_size, points_per_client, SHUFFLED_EPOCHS
+            self.num_clients,
+            self.cohort_size,
+            points_per_client,
+            SHUFFLED_EPOCHS,
+            least_received=self.least_received,
         )
 
     def _draw(self, generator: np.random.Generator, number: int | None) -> np.ndarray:
@@ -356,20 +436,38 @@ class ShuffledEpochs(Sampler):
         return np.array(drawn)
 
 
-def sampler_for(sampling: str, num_clients: int, clients_per_round: int) -> Sampler:
+def _check_least(least: int | None, drawn: int) -> None:
+    if least is not None and not 1 <= least <= drawn:
+        raise ValueError(f"least_received must lie in [1, {drawn}] or be None, got {least}")
+
+
+def sampler_for(
+    sampling: str, num_clients: int, clients_per_round: int, least_received: int | None = None
+) -> Sampler:
     """The sampler of a name: "fixed", "full", "self" or "shuffled-epochs".
+
+    Args:
+        sampling: the name.
+        num_clients: clients to draw from.
+        clients_per_round: drawn in a round; with "self", on average.
+        least_received: of them, how many come at least; None: all. None with "self".
 
     Raises:
         ValueError: on another name, or numbers that do not fit.
     """
     if sampling == "full":
-        return full_participation(num_clients)
+        return FixedSizeSampling(num_clients, num_clients, least_received)
     if sampling == "self":
+        if least_received is not None:
+            raise ValueError(
+                'least_received must be None with "self": how many join is random, and nobody '
+                "knows who else would have; declare those who may never come as num_fakes"
+            )
         return SelfSampling(num_clients, clients_per_round)
     if sampling == "fixed":
-        return FixedSizeSampling(num_clients, clients_per_round)
+        return FixedSizeSampling(num_clients, clients_per_round, least_received)
     if sampling == "shuffled-epochs":
-        return ShuffledEpochs(num_clients, clients_per_round)
+        return ShuffledEpochs(num_clients, clients_per_round, least_received)
     raise ValueError(
         f'sampling must be "fixed", "full", "self" or "shuffled-epochs", got {sampling!r}'
     )

@@ -20,6 +20,7 @@ from beam_ldp.federated.record import (
     Reader,
     last_event,
     last_reports,
+    least_clients,
     planned_event,
     privacy_events,
     rounds_charged,
@@ -269,6 +270,7 @@ class Training:
         stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target.
         spent: as the budget tells; None for a seeded run, or without a budget.
         flows: what left clients in each round; nothing was read without a budget.
+        withheld: rounds beside `rounds` to which too few came: charged, and not released.
     """
 
     state: Any
@@ -276,6 +278,7 @@ class Training:
     stopped_by: Literal["rounds", "budget"]
     spent: Spending | None
     flows: tuple[Flow, ...] = ()
+    withheld: int = 0
 
 
 def train(
@@ -300,15 +303,22 @@ def train(
     clients, the budget is asked, and charged. After it, the record must say that this is what ran:
     else the result of the round is dropped, and stays charged.
 
+    Where the sampling declares how many come at least (`DeclaredSampling(least_received=...)`), a
+    round to which fewer come is not released, and the model stays what it was. It counts among
+    `num_rounds`, and stays charged, at the price of that least number: readers of models learn
+    nothing from it (who comes depends on nobody's value), but its reports were sent. The next one
+    has clients of its own. In shuffled epochs, whose price supposes as many in every round, a
+    training ends there.
+
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
 
     Args:
         process: a learning process (or an aggregation process of client values) whose aggregator
             is one of ours: whatever has `initialize()` and `next(state, clients)`.
-        clients_for: the clients of a round, by its number. If the aggregator declares a sampling,
-            they must be drawn so.
-        num_rounds: rounds in all, those of `state` included.
+        clients_for: the clients of a round who came, by its number. If the aggregator declares a
+            sampling, they must be drawn so.
+        num_rounds: rounds in all, those of `state` and those that are not released included.
         budget: see `TrainingBudget`. None: nothing is asked, charged or checked, whatever the
             process releases; for baselines.
         state: to go on from; by default the process's initial state.
@@ -332,15 +342,17 @@ def train(
     if budget is not None:
         refuse_unpriced(flows)
     state = rounds.start(state)
-    first = rounds_run(state)
-    for number in range(first, num_rounds):
+    first = number = rounds_run(state)
+    for _ in range(first, num_rounds):
         after = rounds.run(number, state, clients_for(number))
         if after is None:
             spent = None if budget is None else budget.spent
-            return Training(state, number - first, "budget", spent, tuple(flows))
+            ran, withheld = number - first, rounds.withheld
+            return Training(state, ran, "budget", spent, tuple(flows), withheld)
+        number += after is not state
         state = after
-    ran = max(0, num_rounds - first)
-    return Training(state, ran, "rounds", rounds.known, tuple(flows))
+    ran = number - first
+    return Training(state, ran, "rounds", rounds.known, tuple(flows), rounds.withheld)
 
 
 @dataclass
@@ -361,6 +373,7 @@ class _Rounds:
     keep: Callable[[Round], None] | None = None
     reader: Reader = "shuffled"
     seeded: bool = False  # whether the last round was that of a simulation
+    withheld: int = 0  # rounds to which too few came
 
     @property
     def known(self) -> Spending | None:
@@ -386,14 +399,19 @@ class _Rounds:
         return state
 
     def run(self, number: int, state: Any, clients: Sequence[Any]) -> Any:
-        """The state after a round; None where the budget does not allow it."""
+        """The state after a round, the same one if too few came; None beyond the budget."""
         budget = self.budget
-        event = None if budget is None else planned_event(state, len(clients), self.reader)
+        least = 0 if budget is None else least_clients(state)
+        asked = max(least, len(clients))
+        event = None if budget is None else planned_event(state, asked, self.reader)
         self.seeded, spent = event is None, None
         if budget is not None and event is not None:
             spent = self._charged(event, number, len(clients))
             if spent is None:
                 return None
+        if len(clients) < least:
+            self.withheld += 1
+            return state
         output = self.process.next(state, clients)
         if budget is not None:
             ran = _ran(output.state, event, number, len(clients), self.reader)

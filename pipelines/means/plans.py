@@ -119,6 +119,7 @@ def mean_row(plan: MeanPlan) -> dict[str, Any]:
         "times_lower_bound": times if math.isfinite(times) else None,
         "lower_bound_name": plan.lower_bound_name,
         "bits_per_report": plan.bits_per_report,
+        "compression": plan.randomizer.compression,
         "forged": forged_as_json(plan.randomizer, 1),
         "decoding": plan.decoding,
         "excluded": plan.excluded or None,
@@ -131,13 +132,20 @@ def _trust_said(plans: Sequence[MeanPlan]) -> str:
     if any(plan.trusted != "device" for plan in plans):
         told = f"\nlocal epsilon above {MAX_LOCAL_EPSILON:g}: the shuffler, too, must be trusted"
     if any(math.isinf(plan.local_epsilon) for plan in plans):
-        told += ";\ninfinite: without it nobody is protected; one liar moves the mean by any length"
+        told += ";\ninf: without it nobody is protected; one liar moves the mean by any length"
     return told
 
 
 def _bits(count: int) -> str:
     """In thousands where all digits do not fit."""
     return f"{count:,}" if count < _MOST_DIGITS else f"{count / 1000:,.0f}k"
+
+
+def compression_cell(ratio: float) -> str:
+    """How many times as short as float32, in three characters: the table is as wide as it may."""
+    if ratio >= 9.95:
+        return f"{ratio / 1000:.0f}k" if ratio >= 999.5 else f"{ratio:.0f}"
+    return f"{ratio:.1f}"
 
 
 def show_means(plans: Sequence[MeanPlan], title: str) -> None:
@@ -149,26 +157,28 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
         title_justify="left",
         caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
         f"times: squared error over {reference}\n"
-        "1 % lie: how far they move the mean, at most (Euclidean length)" + _trust_said(usable),
+        "1 % lie: how far they move the mean, at most (Euclidean length)\n"
+        "x f32: a vector of float32 over the bits sent" + _trust_said(usable),
         caption_justify="left",
         box=None,
         padding=(0, 1, 0, 0),
     )
     table.add_column("\nmechanism", no_wrap=True)
-    for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
-                    "\ntimes", "1 %\nlie", "\nbits"):  # fmt: skip
+    for heading in ("\nsent", "local\neps", "\neps", "stand.\nerror", "RMS\nerror",
+                    "\ntimes", "1 %\nlie", "\nbits", "x\nf32"):  # fmt: skip
         table.add_column(heading, justify="right", no_wrap=True)
     for i, one in enumerate(usable):
         table.add_row(
             one.mechanism,
             f"{one.messages_per_user:,}",
-            promise(one.local_epsilon),
+            promise(one.local_epsilon).replace("infinite", "inf"),
             number(one.epsilon),
             readable(one.standard_error),
             readable(one.rms_error),
             readable(one.times_lower_bound),
             forged_cell(forged_moves(one.randomizer, 1)),
             _bits(one.bits_per_report),
+            "" if one.randomizer is None else compression_cell(one.randomizer.compression),
             style="bold" if i == 0 else None,
         )
     console = Console()

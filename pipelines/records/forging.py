@@ -79,6 +79,21 @@ def forged_said(mechanism: LocalRandomizer | None, people: int = 0, unit: str = 
     return f"liars who are {some} of all move {what} by up to {far}"
 
 
+def forged_in_rounds(mechanism: LocalRandomizer | None, norm: str, clip: float | None) -> str:
+    """The same of a round of a training: how far liars move what the clients' reports add up to.
+
+    Args:
+        mechanism: of one report.
+        norm: of the clipping.
+        clip: the clipping norm; None where it adapts, and distances are multiples of the round's.
+    """
+    unit = "times the round's clipping norm"
+    if clip is not None:
+        unit = f"in Euclidean length (values are clipped to an {norm} norm of {clip:g})"
+    said = forged_said(mechanism, unit=unit)
+    return said.replace("of all move the mean", "of a round move its mean")
+
+
 def forged_text(moved: float) -> str:
     """A distance, never below the real one by more than its last digit."""
     return f"{moved:,.0f}" if moved >= 100 else readable(moved)

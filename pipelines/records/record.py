@@ -146,6 +146,7 @@ class MeanRecord(PrivacyRecord):
         model: "shuffle", or "local": nobody but the device is trusted.
         dimension: numbers per person.
         messages_per_user: messages that one person sends, each column permuted on its own.
+        compression: how many times as long the vector is in 32 bits a coordinate.
         message_epsilon: the largest budget of one message; None where there is but one.
         values: in words, where the values of a person lie.
         in_ranges: whether each coordinate has a public range in its own unit.
@@ -162,6 +163,7 @@ class MeanRecord(PrivacyRecord):
     model: str = "shuffle"
     dimension: int = 1
     messages_per_user: int = 1
+    compression: float | None = None
     message_epsilon: float | None = None
     values: str = ""
     in_ranges: bool = False

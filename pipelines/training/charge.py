@@ -55,6 +55,7 @@ class TrainingRun:
         flows: what left clients in each round.
         lost: rounds that began and whose results are not in the model: a program was killed, or a
             round failed.
+        withheld: those of the lost to which too few clients came.
         stopped: why it ended before all rounds had run: "interrupted" or "failed"; else "".
         settled: whether the ledger knows what began, and that no more will.
     """
@@ -68,6 +69,7 @@ class TrainingRun:
     report: str = ""
     flows: tuple[Flow, ...] = ()
     lost: int = 0
+    withheld: int = 0
     stopped: str = ""
     settled: bool = False
 

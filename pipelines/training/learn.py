@@ -203,14 +203,15 @@ class Learner(ABC):
         return examples.repeat(settings.question.local_epochs).batch(settings.question.batch_size)
 
     def drawn(self, sampler: Sampler, number: int) -> tuple[int, ...]:
-        """Clients of a round, checked.
+        """Clients of a round who came, of a cohort that was checked.
 
         Raises:
             SamplingMismatchError: if the round is not as declared.
         """
         cohort = sampler.sample(number=number).clients
         sampler.check(cohort)
-        return cohort
+        dropout = self.plan.question.dropout
+        return sampler.arrived(cohort, dropout) if dropout else cohort
 
 
 def learner_for(plan: TrainingPlan, clients: Clients) -> Learner:
@@ -239,7 +240,9 @@ def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
 
 def sampler_of(plan: TrainingPlan) -> Sampler:
     """Who takes part in a round, as the price supposes."""
-    return sampler_for(plan.question.sampling, plan.data.num_clients, plan.clients_per_round)
+    drawn = plan.clients_per_round
+    least = plan.least_clients if plan.least_clients < drawn else None
+    return sampler_for(plan.question.sampling, plan.data.num_clients, drawn, least)
 
 
 # Randomized reports ---------------------------------------------------------------------------

@@ -209,6 +209,21 @@ class TrainingPlan(ABC):
     def bits_per_report(self) -> int:
         """Of one message."""
 
+    @property
+    def compression(self) -> float:
+        """How many times as long as a message its vector is, in 32 bits a coordinate."""
+        return 32 * self.dimension / self.bits_per_report
+
+    @property
+    def forged(self) -> dict[str, float] | None:
+        """How far liars move the mean of a round at most, by their share; None: not bounded so."""
+        return None
+
+    @property
+    def forged_words(self) -> str:
+        """The same, for people; empty where nothing is said."""
+        return ""
+
     exactness = "real-arithmetic"
     counts_are_public = True  # whether readers may see how many reports came in a round
     pricing_note = ""  # on how it is priced, where that is worth a line of the plan
@@ -223,6 +238,14 @@ class TrainingPlan(ABC):
     @property
     def clients_per_round(self) -> int:
         return self.question.clients_per_round or self.data.num_clients
+
+    @property
+    def least_clients(self) -> int:
+        """Of those drawn in a round, how many come at least; what a round falls short of seldom."""
+        drawn, asked = self.clients_per_round, self.question.least_clients
+        if asked is not None or not self.question.dropout:
+            return asked or drawn
+        return max(1, int(stats.binom.ppf(_SELDOM, drawn, 1 - self.question.dropout)))
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -247,6 +270,11 @@ class TrainingPlan(ABC):
     @property
     def reports_per_round(self) -> int:
         return self.clients_per_round
+
+    @property
+    def least_reports(self) -> int:
+        """Reports of a round to which as few came as may."""
+        return self.reports_per_round // self.clients_per_round * self.least_clients
 
     @property
     def charged_event(self) -> dp_accounting.DpEvent:
@@ -284,6 +312,11 @@ class TrainingPlan(ABC):
             self.price_after(min(self.rounds, epoch * self.rounds_per_epoch)) for epoch in chosen
         ]
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The mechanism as far as it makes a training another one: not how messages travel."""
+        return self.config
+
     def identity(self, release_id: str) -> ReleaseIdentity:
         """What a training of this name is: its data, model, mechanism, and all that clients do.
 
@@ -295,7 +328,7 @@ class TrainingPlan(ABC):
         return ReleaseIdentity(
             self.settings.dataset,
             release_id,
-            mechanism=_digest(self.config).hex(),
+            mechanism=_digest(self.asked).hex(),
             columns=("train", self.question.algorithm, self.model),
             values=_digest(asked).hex(),
             privacy_unit=self.settings.charge.privacy_unit,
@@ -318,9 +351,22 @@ class TrainingPlan(ABC):
         return max(1, int(stats.binom.isf(UNLIKELY / n, max(1, self.rounds), k / n)))
 
 
+_SELDOM = 1e-9
+
 # Settings that say where things are, or for how long: another of them is the same training.
 _NOT_ASKED = frozenset(
-    ("data", "test_data", "bad_rows", "epochs", "audit", "baselines", "public_clients", "resume")
+    (
+        "data",
+        "test_data",
+        "bad_rows",
+        "epochs",
+        "audit",
+        "baselines",
+        "public_clients",
+        "resume",
+        "least_clients",
+        "dropout",
+    )
 )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+import attr
 import dp_accounting
 
 from beam_ldp.accounting import (
@@ -32,6 +33,7 @@ from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Targ
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.federated.record import joint_event
 from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.records.forging import forged_in_rounds, forged_moves
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import (
@@ -55,8 +57,10 @@ from beam_ldp.randomizers.mean import (
     PrivUnit,
     PrivUnitGaussian,
     SeparatedMean,
+    compact_mean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.settings.sections import MOST_PROMISED
 
 SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for
@@ -89,7 +93,7 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
     if norm == "linf":
         one = {"messages": (1,), "message_epsilons": (epsilon,)}
     try:
-        return by_name[name](dimension, epsilon, radius=radius, **one)
+        return compact_mean(by_name[name], dimension, local_epsilon=epsilon, radius=radius, **one)
     except ValueError as error:
         raise UsageError(f"--mechanism {name}: {error}") from None
 
@@ -152,9 +156,22 @@ class ReportPlan(TrainingPlan):
     def event(self) -> dp_accounting.DpEvent:
         if self._by_message:
             return dp_accounting.ComposedDpEvent(
-                [shuffled_event(part, self.reports_per_round) for part in self.parts]
+                [shuffled_event(part, self.least_reports) for part in self.parts]
             )
-        return self.schedule.event(joint_event(self.parts))
+        return self._event_of(joint_event(self.parts))
+
+    @property
+    def _loses_clients(self) -> bool:
+        return self.least_clients < self.clients_per_round
+
+    def _event_of(self, local: LocalRandomizerDpEvent) -> dp_accounting.DpEvent:
+        """A round (or an epoch) of reports of this kind, to which as few come as may."""
+        event: Any = self.schedule.event(local)
+        if not self._loses_clients:
+            return event
+        if not self.schedule.sampled:
+            return attr.evolve(event, num_reports=self.least_reports)
+        return attr.evolve(event, num_received=self.least_clients)
 
     @property
     def reader(self) -> str:
@@ -164,6 +181,12 @@ class ReportPlan(TrainingPlan):
     @property
     def config(self) -> dict[str, Any]:
         return dict(self.mechanism.to_config())
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        if isinstance(self.mechanism, RoundedDirectionMean):
+            return dict(self.mechanism.unrounded.to_config())
+        return self.config
 
     @property
     def mechanism_words(self) -> str:
@@ -176,6 +199,15 @@ class ReportPlan(TrainingPlan):
     @property
     def report_epsilon(self) -> float:
         return sum(part.local_epsilon for part in self.parts)
+
+    @property
+    def forged(self) -> dict[str, float] | None:
+        return forged_moves(self.mechanism, 1)
+
+    @property
+    def forged_words(self) -> str:
+        clip = None if self.settings.adaptive_clip else self.settings.clip
+        return forged_in_rounds(self.mechanism, self.question.norm, clip)
 
     @property
     def bits_per_report(self) -> int:
@@ -206,7 +238,7 @@ class ReportPlan(TrainingPlan):
         return self.events_of(rounds) * self.points[1] * self.report_epsilon
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
-        if self.bit is not None or self.rounds_per_event > 1:
+        if self.bit is not None or self.rounds_per_event > 1 or self._loses_clients:
             return super().epsilon_of(rounds)
         return schedule_epsilon(replace(self.schedule, rounds=rounds), self.settings.privacy.delta)
 
@@ -214,11 +246,18 @@ class ReportPlan(TrainingPlan):
         schedule = replace(self.schedule, rounds=rounds)
         if not schedule.sampled:
             return None
-        return float(schedule_epsilon(schedule.seen, self.settings.privacy.delta))
+        seen, few = schedule.seen, self.least_reports
+        if self._loses_clients:
+            seen = replace(seen, num_users=few, num_sampled=few)
+        return float(schedule_epsilon(seen, self.settings.privacy.delta))
 
     def price_after(self, rounds: int) -> PricePoint:
         """By all three accountants."""
         schedule, delta = replace(self.schedule, rounds=rounds), self.settings.privacy.delta
+        if self._loses_clients:  # which the thesis has no theorem for
+            event = self._event_of(LocalRandomizerDpEvent(self.report_epsilon))
+            any_mechanism = float(composed(event, self.events_of(rounds), delta))
+            return replace(super().price_after(rounds), any_mechanism=any_mechanism)
         thesis = (price_of(name, schedule, delta) for name in _THESIS)
         return replace(
             super().price_after(rounds),

@@ -64,17 +64,23 @@ class TrainRecord(PrivacyRecord):
         points_per_client, points_sampled: and with which of their data points.
         rounds, planned_rounds: that ran, and that were planned.
         stopped: why it ended: "finished", "target", "interrupted" or "failed".
+        least_clients: of those drawn, how many come at least to a round that is released.
+        withheld_rounds: those of the lost ones to which fewer came.
         lost_rounds: those that began, are charged, and whose results are not in the model.
         epsilon_any_mechanism: the price that holds for every mechanism of this local epsilon.
         epsilon_thesis: the price by the theorem of the thesis; None where it does not apply.
         epsilon_seen: the price against a reader who sees who takes part.
         test_accuracy, test_loss: of the model that is released, on public data.
         bits_per_client: what a client sent per round, measured.
+        compression: how many times as long a vector is in 32 bits a coordinate as its report.
         preset: of `adaped`.
         noise_multiplier, projection, max_participations: of the server's noise.
         most_messages: that one client sent.
         personal_accuracy, local_only_accuracy: mean over clients' own models, on public examples of
             their labels, after the training and after learning alone for as long.
+        forged: how far liars move the mean of a round at most, by their share of its clients, in
+            Euclidean length; with `adaptive_clip` in multiples of the round's norm.
+        dropped_reports: clients of the last round who sent what no honest client can.
         round_event: what one round releases, as `epsilon` counts it; `event` is what a ledger is
             charged for all, `charged_epsilon` what that costs where it is another.
         local_event: what the client that sent most told whoever sees all reports, where `event`
@@ -103,12 +109,15 @@ class TrainRecord(PrivacyRecord):
     planned_rounds: int = 0
     stopped: str = "finished"
     lost_rounds: int = 0
+    least_clients: int = 0
+    withheld_rounds: int = 0
     epsilon_any_mechanism: float | None = None
     epsilon_thesis: float | None = None
     epsilon_seen: float | None = None
     test_accuracy: float | None = None
     test_loss: float | None = None
     bits_per_client: int | None = None
+    compression: float | None = None
     adaptive_clip: bool = False
     bit_epsilon: float | None = None
     reader: str = ""
@@ -120,6 +129,8 @@ class TrainRecord(PrivacyRecord):
     personal_accuracy: float | None = None
     local_only_accuracy: float | None = None
     charged_epsilon: float | None = None
+    forged: dict[str, float] | None = None
+    dropped_reports: int | None = None
     round_event: dict[str, Any] | None = None
     local_event: dict[str, Any] | None = None
     reconstruction: dict[str, Any] | None = None
@@ -174,10 +185,15 @@ def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
         )
     elif run.begun < plan.planned_rounds:
         found.append("the target ended the training before all epochs had run")
-    if run.lost:
+    if run.withheld:
         found.append(
-            f"{run.lost:,} of the rounds that are charged began and were lost: the model knows "
-            "nothing of them"
+            f"{run.withheld:,} of the rounds that are charged were not released: fewer than "
+            f"{plan.least_clients:,} clients came to them"
+        )
+    if run.lost > run.withheld:
+        found.append(
+            f"{run.lost - run.withheld:,} of the rounds that are charged began and were lost: the "
+            "model knows nothing of them"
         )
     if plan.pricing_note.startswith("warning: "):
         found.append(plan.pricing_note.removeprefix("warning: "))
@@ -194,6 +210,7 @@ def _trained(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "planned_rounds": plan.planned_rounds,
         "stopped": run.stopped or ("finished" if run.begun == plan.planned_rounds else "target"),
         "lost_rounds": run.lost,
+        "withheld_rounds": run.withheld,
         "test_accuracy": _known(last.accuracy),
         "test_loss": _known(last.loss),
         "personal_accuracy": _known(last.personal),
@@ -224,7 +241,10 @@ def _cost(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "epsilon_seen": plan.seen_epsilon_of(run.begun),
         "reader": plan.reader,
         "bits_per_report": plan.bits_per_report,
-        "bits_per_client": _bits(run.metrics),
+        "compression": plan.compression,
+        "bits_per_client": _measured(run.metrics, "bits_per_client"),
+        "forged": plan.forged,
+        "dropped_reports": _measured(run.metrics, "impossible"),
     }
 
 
@@ -240,11 +260,12 @@ def _who_took_part(plan: TrainingPlan, left_out: int) -> dict[str, Any]:
         "user_id": settings.question.client_id,
         "bad_rows": settings.question.bad_rows,
         "num_bad_rows": left_out,
+        "least_clients": plan.least_clients,
         "num_reports": reports,
-        "min_reports": reports,
+        "min_reports": plan.least_reports,
         "honest_fraction": 1.0,
-        "honest_reports": reports,
-        "smallest_batch": reports,
+        "honest_reports": plan.least_reports,
+        "smallest_batch": plan.least_reports,
     }
 
 
@@ -270,12 +291,12 @@ def _known(value: float) -> float | None:
     return None if value != value else value
 
 
-def _bits(metrics: Any) -> int | None:
-    """Bits that a client handed over in the last round, wherever the measurements say so."""
+def _measured(metrics: Any, what: str) -> int | None:
+    """What the last round measured under this name, wherever it stands."""
     if not hasattr(metrics, "items"):
         return None
     for name, value in metrics.items():
-        found = int(value) if name == "bits_per_client" else _bits(value)
+        found = int(value) if name == what else _measured(value, what)
         if found is not None:
             return found
     return None

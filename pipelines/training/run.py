@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import mlflow_ldp
 from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.federated.record import covers
 from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.jobs.watch import JobError
@@ -190,6 +191,9 @@ def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:
         "train.mechanism": plan.config,
         "train.num_clients": plan.data.num_clients,
         "train.clients_per_round": plan.clients_per_round,
+        "train.least_clients": plan.least_clients,
+        "train.bits_per_report": plan.bits_per_report,
+        "train.compression": plan.compression,
         "train.rounds": plan.rounds,
     }
 
@@ -427,7 +431,9 @@ class ChargedRounds:
         self._learner, self._charge, self._ran, self._log = learner, charge, ran, log
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
-        return self._learner.budget.would_exceed(event, count)
+        plan = self._learner.plan
+        charged = plan.event if covers(plan.event, event) else event
+        return self._learner.budget.would_exceed(charged, count)
 
     def charge(
         self,
@@ -436,17 +442,17 @@ class ChargedRounds:
         *,
         num_reports: int | None = None,
     ) -> Spending:
-        """Before a round, or a shuffled epoch.
+        """Before a round, or a shuffled epoch: as one to which as few came as may.
 
         Raises:
             SamplingMismatchError: if the round is not what was priced and reserved.
         """
         plan = self._learner.plan
-        if event != plan.event:
+        if not covers(plan.event, event):
             raise SamplingMismatchError(
                 "the next round is not the one whose cost was reserved: nothing more is run"
             )
-        spent = self._learner.budget.charge(event, step, num_reports=num_reports)
+        spent = self._learner.budget.charge(plan.event, step, num_reports=num_reports)
         self._ran.begun = min(plan.rounds, self._ran.begun + plan.rounds_per_event)
         self._ran.most_messages = self._learner.most_messages
         self._charge.begin_round()
@@ -533,6 +539,18 @@ def rounds(
         )
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan disagree: nothing is released")
+    if training.withheld:
+        ran.lost += training.withheld
+        ran.withheld = training.withheld
+        console.print(
+            f"{training.withheld:,} rounds to which fewer than {plan.least_clients:,} clients came "
+            "were not released; they stay charged",
+            soft_wrap=True,
+        )
+        measured = learner.measure(training.state, kept.rounds)
+        ran.curve.append((measured, float(plan.epsilon_of(ran.begun))))
+        log.measured(*ran.curve[-1])
+        console.print(_said(plan, *ran.curve[-1]), highlight=False, soft_wrap=True)
     check_events(plan, training.state, ran.begun - ran.lost)
     ran.flows = training.flows
     ran.report = learner.report()
@@ -547,7 +565,8 @@ def check_events(plan: TrainingPlan, state: Any, begun: int) -> None:
     """
     events = privacy_events(state) or []
     charged = plan.events_of(begun)
-    if sum(times for _, times in events) != charged or any(e != plan.event for e, _ in events):
+    fits = all(covers(plan.event, event) for event, _ in events)
+    if sum(times for _, times in events) != charged or not fits:
         raise SamplingMismatchError(
             "the record in the state of the training is not the one whose cost was reserved: "
             "nothing is released"

@@ -35,6 +35,8 @@ _ONLY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((f"training.{name}" for name in settings_of(ServerNoise)), (LOCAL_CENTRAL,)),
     "training.noise_multiplier": (ADAPED, LOCAL_CENTRAL),
     "training.baselines": (CLDP_SGD, FEDAVG),
+    "training.least_clients": (CLDP_SGD, FEDAVG),
+    "training.dropout": (CLDP_SGD, FEDAVG),
     "privacy.local_epsilon": (CLDP_SGD, FEDAVG, LOCAL_CENTRAL),
 }
 
@@ -214,6 +216,16 @@ def _check_sampling(question: TrainingQuestion, given: Arguments) -> None:
             "--points-sampled is for cldp-sgd only: with the other algorithms, a "
             "client uses all its data"
         )
+    if question.sampling == "self" and (question.least_clients or question.dropout):
+        raise UsageError(
+            "--least-clients and --dropout are not for --sampling self: how many join is random, "
+            "and nobody knows who else would have"
+        )
+    if not 0 <= question.dropout < 1:
+        raise UsageError(f"--dropout must lie in [0, 1), got {question.dropout:g}")
+    drawn = question.clients_per_round
+    if drawn is not None and (question.least_clients or 0) > drawn:
+        raise UsageError(f"--least-clients must be at most --clients-per-round, {drawn:,}")
     shards = question.shards_per_client
     if shards is not None and question.points_per_client % shards:
         raise UsageError("--points-per-client must be a multiple of --shards-per-client")

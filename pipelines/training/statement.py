@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
+from beam_ldp.pipelines.records.forging import forged_in_rounds, mechanism_of
 from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
@@ -199,6 +200,8 @@ def _how(record: TrainRecord) -> str:
         SHUFFLED_EPOCHS: f"everybody once in each epoch, {record.clients_per_round:,} in a round, "
         "in random order",
     }[record.sampling]
+    if 0 < record.least_clients < record.clients_per_round:
+        drawn += f", of whom at least {record.least_clients:,} came"
     points = (
         f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"
         if record.algorithm == CLDP_SGD
@@ -255,6 +258,18 @@ def _rests_on(record: TrainRecord) -> str:
     if record.noise_multiplier is None:
         lines.append(
             f"{record.honest_reports:,} honest reports in each round: fake ones hide nobody"
+        )
+    clip = None if record.adaptive_clip else record.clip
+    forger = mechanism_of(record.mechanism) if record.forged else None
+    if said := forged_in_rounds(forger, record.norm, clip):
+        lines.append(
+            "no privacy cost covers what clients do who send what they like. A report that its "
+            f"mechanism does not make is dropped and counted; with others, {said}"
+        )
+    if 0 < record.least_clients < record.clients_per_round:
+        lines.append(
+            "whether a client that was drawn came depends neither on its data nor on who else was "
+            "drawn"
         )
     if record.adaptive_clip and record.sampling != "full":
         local: Any = (record.round_event or {}).get("event", {}).get("local_event", {})

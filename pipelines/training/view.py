@@ -65,8 +65,11 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
         "parameters": plan.dimension,
         "mechanism": plan.config,
         "bits_per_report": plan.bits_per_report,
+        "compression": plan.compression,
+        "forged": plan.forged,
         "num_clients": plan.data.num_clients,
         "clients_per_round": plan.clients_per_round,
+        "least_clients": plan.least_clients,
         "sampling": plan.question.sampling,
         "rounds_per_epoch": plan.rounds_per_epoch,
         "rounds": plan.rounds,
@@ -131,6 +134,12 @@ class TrainPlans(Plans):
         say_plan(self.plan, None)
 
 
+def _least_said(plan: TrainingPlan) -> str:
+    if plan.least_clients == plan.clients_per_round:
+        return ""
+    return f", of whom at least {plan.least_clients:,} come"
+
+
 def _plan_table(plan: TrainingPlan) -> Table:
     """What would run, and what all of it would cost against each reader."""
     settings, question = plan.settings, plan.question
@@ -141,12 +150,16 @@ def _plan_table(plan: TrainingPlan) -> Table:
     table.add_row("model", f"{plan.model}, {plan.dimension:,} parameters")
     table.add_row(
         "clients",
-        f"{plan.data.num_clients:,}, {plan.clients_per_round:,} in a round ({question.sampling})",
+        f"{plan.data.num_clients:,}, {plan.clients_per_round:,} in a round ({question.sampling})"
+        + _least_said(plan),
     )
     table.add_row(
         "mechanism",
-        f"{plan.mechanism_words}; {plan.bits_per_report:,} bits per report",
+        f"{plan.mechanism_words}; {plan.bits_per_report:,} bits per report, "
+        f"{plan.compression:,.3g} x float32",
     )
+    if plan.forged_words:
+        table.add_row("if people lie", plan.forged_words)
     table.add_row("protected", f"one {settings.charge.privacy_unit} (replace-one)")
     table.add_row("one report", _report_said(plan))
     bound = plan.epsilon_of(plan.rounds)

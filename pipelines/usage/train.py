@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from beam_ldp.pipelines.usage import OUTPUT, RELEASE, Part, Usage
-from beam_ldp.settings.fields import COUNT, POSITIVE, SWITCH, WHOLE, setting
+from beam_ldp.settings.fields import COUNT, NUMBER, POSITIVE, SWITCH, WHOLE, setting
 from beam_ldp.settings.sections import Charge, Mechanism, Noise, Output, Privacy
 
 ALGORITHMS = CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = (
@@ -102,6 +102,19 @@ class Learning:
         "client decides with a coin of its own; shuffled-epochs: everybody once in every epoch, "
         "in random order (default fixed; local-central: self)",
         flag="sampling", choices=SAMPLINGS,
+    )  # fmt: skip
+    least_clients: int | None = setting(
+        None,
+        "of the clients drawn in a round, how many come at least: a round to which fewer come is "
+        "charged and not released, and every round is priced as one of so few (default: all come)",
+        COUNT, flag="least-clients", metavar="K",
+    )  # fmt: skip
+    dropout: float = setting(
+        0.0,
+        "simulate that a client that was drawn stays away with this probability, whatever its data "
+        "(default 0); {training.least_clients} is then, by default, what a round falls short of "
+        "with a chance of one in 1e9",
+        NUMBER, flag="dropout", metavar="P",
     )  # fmt: skip
     points_sampled: int = setting(
         1,

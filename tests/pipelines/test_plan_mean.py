@@ -56,10 +56,10 @@ def test_a_row_for_those_who_trust_the_shuffler_alone() -> None:
     """Error, bits, messages, "infinite", who is trusted; nobody else is shown it."""
     told = run(*CENTRAL, "--trust-shuffler", "--honest-fraction=0.9").output
     shown = " ".join(told.replace("│", " ").split())
-    assert "SplitAndMixMean 320 infinite 1 " in shown and " any 7,680 " in shown
+    assert "SplitAndMixMean 320 inf 1 " in shown and " any 7,680 " in shown
     for said in (
         "local epsilon above 8: the shuffler, too, must be trusted",
-        "infinite: without it nobody is protected; one liar moves the mean by any length",
+        "inf: without it nobody is protected; one liar moves the mean by any length",
         "the noise of 8,100 honest people, 81 % of those expected",
         "nobody is protected unless the shuffler is trusted",
         "a single liar moves the mean anywhere, without a sign of it",

@@ -7,12 +7,15 @@ import math
 import sys
 from types import SimpleNamespace
 
+import attr
 import dp_accounting
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, local_event
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import job_files, programs, train
 from beam_ldp.pipelines.flags import UsageError, read_flags
@@ -367,7 +370,8 @@ def test_an_identity_says_what_is_trained_and_never_where_its_data_lies(tmp_path
     plan = plan_of(DRY)
     identity = plan.identity("one")
     assert identity.columns == ("train", "cldp-sgd", "cnn-16") and identity.release_id == "one"
-    assert identity.mechanism == plan.mechanism.config_digest().hex()
+    # What clients are asked, however their messages travel.
+    assert identity.mechanism == plan.mechanism.unrounded.config_digest().hex()
     assert identity.dataset == "mnist5k" and identity.privacy_unit == "user"
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"")
@@ -562,3 +566,89 @@ def test_record_and_statement(more):
     assert ("By the theorem of the thesis" in text) == ("self" not in more)
     assert ("whoever was in every epoch" in text) == ("epochs" in more)
     assert ("composed among those drawn, and then sampled" in text) == ("adaptive" in more)
+
+
+# Clients who stay away ---------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("sampling", ["fixed", "shuffled-epochs"])
+def test_rounds_are_priced_as_those_of_the_fewest_who_may_come(sampling):
+    plan = plan_of(DRY, f"--least-clients 140 --sampling {sampling}")
+    whole = plan_of(DRY, f"--sampling {sampling}")
+    assert plan.event == attr.evolve(whole.event, num_received=140)
+    assert float(whole.epsilon_of(600)) < float(plan.epsilon_of(600))
+    assert plan.seen_epsilon_of(600) > whole.seen_epsilon_of(600)
+    point = plan.price_after(600)
+    assert point.epsilon < point.any_mechanism and point.thesis is None
+    assert plan.identity("r") == whole.identity("r")  # nobody is asked anything else
+    assert covers(plan.event, whole.event) and not covers(whole.event, plan.event)
+
+
+@pytest.mark.exact
+def test_everybody_may_stay_away_too_and_a_bit_comes_with_its_report():
+    plan = plan_of("--data mnist5k --local-epsilon 2 --sampling full --epochs 3 --delta 1e-5 "
+                   "--least-clients 3000 --dry-run")  # fmt: skip
+    assert plan.event.num_reports == 3_000
+    both = plan_of(f"{DRY} --clip adaptive --least-clients 150")
+    assert both.event.num_received == 150
+
+
+@pytest.mark.exact
+def test_what_a_round_falls_short_of_once_in_a_billion():
+    plan = plan_of(DRY, "--dropout 0.3")
+    k = plan.least_clients
+    assert stats.binom.cdf(k - 1, 200, 0.7) < 1e-9 <= stats.binom.cdf(k, 200, 0.7)
+    assert plan.event.num_received == k
+    assert plan_of(DRY, "--dropout 0.3 --least-clients 150").least_clients == 150
+    assert plan_of(DRY).least_clients == 200
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--dropout 1", r"--dropout must lie in \[0, 1\)"),
+        ("--dropout -0.1", r"--dropout must lie in \[0, 1\)"),
+        ("--least-clients 201", "--least-clients must be at most --clients-per-round, 200"),
+        ("--least-clients 0", "--least-clients"),
+        ("--sampling self --dropout 0.2", "are not for --sampling self"),
+        ("--sampling self --least-clients 10", "are not for --sampling self"),
+        ("--algorithm local-central --least-clients 10", "--least-clients is for cldp-sgd"),
+    ],
+)
+def test_dropouts_that_have_no_price_are_refused(more, message):
+    with pytest.raises(UsageError, match=message):
+        settings_of(DRY, more)
+
+
+@pytest.mark.exact
+def test_a_record_says_who_may_have_stayed_away_and_what_was_not_released():
+    plan = plan_of(DRY, "--least-clients 140")
+    scored = SimpleNamespace(rounds=17, loss=1.0, accuracy=0.5, personal=math.nan)
+    run = TrainingRun(plan.identity("r"), 20, [(scored, 0.1)], lost=3, withheld=2, stopped="failed")
+    record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    assert (record.least_clients, record.withheld_rounds, record.lost_rounds) == (140, 2, 3)
+    assert record.honest_reports == record.min_reports == 140 and record.compression == 4
+    statement = training_statement(record)
+    assert "of whom at least 140 came" in statement
+    assert "depends neither on its data nor on who else was drawn" in statement
+    assert "2 of the rounds that are charged were not released: fewer than 140" in statement
+    assert "1 of the rounds that are charged began and were lost" in statement
+
+
+@pytest.mark.exact
+def test_plan_record_and_statement_say_how_far_liars_move_a_round():
+    """1 % of a round: a hundredth of the longest report and of an honest one that points away."""
+    plan = plan_of(DRY)
+    assert plan.forged["0.01"] == pytest.approx(0.01 * plan.mechanism.reach)
+    assert plan.forged["0.01"] > 0.01 * (0.005 / plan.mechanism.marginal)
+    assert "of a round move its mean by up to" in plan.forged_words
+    scored = SimpleNamespace(rounds=5, loss=1.0, accuracy=0.5, personal=math.nan)
+    metrics = {"shuffle": {"impossible": 3}}
+    run = TrainingRun(plan.identity("r"), 5, [(scored, 0.1)], metrics, stopped="failed")
+    record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    assert record.forged == plan.forged and record.dropped_reports == 3
+    statement = training_statement(record)
+    assert "is dropped and counted" in statement and plan.forged_words in statement
+    assert "clipping norm" in plan_of(f"{DRY} --clip adaptive").forged_words

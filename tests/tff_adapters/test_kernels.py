@@ -41,6 +41,8 @@ DIRECTIONS = [
     PrivUnit(20, 4.0),
     PrivUnit(3, 0.5, radius=2.0, coordinate_bits=16),
     PrivUnit(40, 16.0, inputs="sphere", preset="experiments"),
+    PrivUnit(40, 8.0, rounding="random", coordinate_bits=6),
+    PrivUnitGaussian(20, 8.0, rounding="random", coordinate_bits=8),
     PrivUnitGaussian(20, 4.0),
     PrivUnitGaussian(50, 0.5, radius=0.1),
     SeparatedMean(20, 8.0),

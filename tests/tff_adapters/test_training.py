@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
+from beam_ldp.federated import FixedSizeSampling
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.randomizers.mean import LInfMean
 from mlflow_ldp import PrivacyTracker
@@ -131,6 +132,35 @@ def test_a_short_round_leaves_the_ledger_as_it_was(tmp_path):
                 train(process, lambda n: clients(n, 4), 1, tracker)
             assert tracker.spent.num_charges == 0
     assert BudgetLedger(ledger.url).status("people").committed == before
+
+
+@pytest.mark.exact
+def test_rounds_of_drawn_clients_some_of_whom_stay_away():
+    """40 of 400 drawn, 30 % stay away, at least 25 come or the round is not released: charged all
+    the same, before it runs; what is released is the mean of those who came."""
+    sampler = FixedSizeSampling(400, 40, 25)
+    process = LocallyPrivateMeanFactory(MECHANISM, sampling=sampler.declared()).create(FLOATS3)
+    generator, came, shown = np.random.default_rng(1), [], []
+
+    def clients_for(number):
+        arrived = sampler.arrived(sampler.sample(generator).clients, 0.3, generator)
+        came.append(len(arrived))
+        return clients(number, len(arrived))
+
+    budget = EpsilonBudget(None, DELTA)
+    training = train(process, clients_for, 12, budget, on_round=shown.append)
+    enough = [count for count in came if count >= 25]
+    assert 0 < training.withheld == 12 - len(enough) and training.rounds == len(enough)
+    assert [int(done.metrics["mean"]["reports"]) for done in shown] == enough
+    whole = ShuffleAccountant()
+    for count in came:
+        lost = 40 - max(25, count)
+        whole.compose(sampler.declared().event(local_event(MECHANISM), 1, lost))
+    assert budget.spent.num_charges == 12
+    assert budget.spent.epsilon == pytest.approx(float(whole.get_epsilon(DELTA)), rel=1e-9)
+    # The aggregation itself refuses what no plan asked it about.
+    with pytest.raises(Exception, match="gives 25 to 40"):
+        process.next(training.state, clients(0, 24))
 
 
 @pytest.mark.exact

@@ -95,7 +95,11 @@ class DirectionKernel(FixedPointKernel):
         sign = self._sign(length, zero, generator)
         drawn = self._draw(vectors, tf.where(zero, tf.ones_like(length), length), sign, generator)
         limit = float(self.mechanism.fixed_point.largest)
-        integers = tf.clip_by_value(tf.round(drawn), -limit, limit)
+        if self.mechanism.rounding == "random":
+            coins = uniform(generator, tf.shape(drawn))
+            integers = tf.floor(tf.clip_by_value(drawn, -limit, limit) + coins)
+        else:
+            integers = tf.clip_by_value(tf.round(drawn), -limit, limit)
         return tf.cast(integers, tf.as_dtype(self.mechanism.report_dtype))
 
     @abstractmethod
@@ -128,7 +132,7 @@ class PrivUnitKernel(DirectionKernel):
         height = self.heights(tf.shape(vectors)[0], generator)
         across = tf.sqrt((1 - height) * (1 + height) / tf.reduce_sum(rest, axis=1))
         both = (height * sign - across * along) / length, across
-        own, noise = (part[:, None] * self.mechanism.fixed_point.largest for part in both)
+        own, noise = (part[:, None] * self.mechanism._length for part in both)
         return own * vectors + noise * normals
 
     def heights(self, count: Any, generator: Any) -> Any:

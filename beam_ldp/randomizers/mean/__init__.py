@@ -19,6 +19,7 @@ from beam_ldp.randomizers.mean.priv_unit_inf import PrivUnitInf
 from beam_ldp.randomizers.mean.projected_priv_unit import ProjectedPrivUnit
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.rotated_simplex_mean import RotatedSimplexMean
+from beam_ldp.randomizers.mean.rounded_directions import compact_mean
 from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
 from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
@@ -45,6 +46,7 @@ __all__ = [
     "SeedCompressedMean",
     "SeparatedMean",
     "SplitAndMixMean",
+    "compact_mean",
     "lp_mean",
     "lp_mean_for_shuffle",
 ]

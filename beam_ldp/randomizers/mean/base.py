@@ -289,6 +289,11 @@ class MeanRandomizer(LocalRandomizer):
         return ({},)
 
     @property
+    def compression(self) -> float:
+        """How many times as long as a report the vector itself is, in 32 bits a coordinate."""
+        return 32 * self.dimension / self.bits_per_report
+
+    @property
     def numbers_per_report(self) -> float:
         """Random numbers that a device draws for one report, on average, if they are many."""
         return 0.0

@@ -90,7 +90,6 @@ class FixedPoint:
 Inputs = Literal["ball", "sphere"]
 
 MIN_COORDINATE_BITS, MAX_COORDINATE_BITS = 4, 32
-PLANNED_COORDINATE_BITS = (8, 16)  # besides 32
 _SAFE_SQUARES = (1e-280, 1e280)
 _SAFE_LENGTHS = (1e-140, 1e140)
 _LARGEST = sys.float_info.max
@@ -104,8 +103,10 @@ class DirectionMean(MeanRandomizer):
     Coordinates travel as fixed point: signed integers, `(n, dimension)`, rounded to nearest after
     the randomizer (post-processing: no privacy cost). The statistic, `(2, dimension)`, holds their
     int64 sums and those of their squares, so it does not depend on batches or order. The rounding
-    error does not average out over users, but is below 1e-60 of a standard deviation because a step
-    may not exceed half of one.
+    error does not average out over users. It is below 1e-60 of a standard deviation where
+    coordinates scatter as normals do, because a step may not exceed half of one; a vector along an
+    axis has one coordinate whose law has an edge, and that one is off by 0.2 % of the radius with 8
+    bits (784 dimensions, local epsilon 8), by 3e-8 with 16 and by 1e-17 with 32.
 
     The squares say how far reports really scatter: for most data far less than for the worst, which
     is one coordinate that holds everybody's length. Both rows are functions of the multiset of
@@ -130,7 +131,7 @@ class DirectionMean(MeanRandomizer):
     @classmethod
     def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
         """With fewer bits for each coordinate, too."""
-        return ({}, *({"coordinate_bits": bits} for bits in PLANNED_COORDINATE_BITS))
+        return ({}, {"coordinate_bits": 16})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,8 +144,11 @@ class DirectionMean(MeanRandomizer):
                 f"coordinate_bits must lie in [{MIN_COORDINATE_BITS}, {MAX_COORDINATE_BITS}], "
                 f"got {self.coordinate_bits}"
             )
-        sigma = math.sqrt(self._second_moment[0])
-        if self._unit_step > sigma / 2:
+        self._check_grid()
+
+    def _check_grid(self) -> None:
+        """Refuse a grid that is too coarse for the noise."""
+        if self._unit_step > math.sqrt(self._second_moment[0]) / 2:
             raise ValueError(
                 f"coordinate_bits={self.coordinate_bits} is too few for dimension "
                 f"{self.dimension}: rounding would bias the mean"
@@ -178,6 +182,11 @@ class DirectionMean(MeanRandomizer):
     @property
     def _unit_step(self) -> float:
         return self.fixed_point.step / self.radius
+
+    @property
+    def _rounding_variance(self) -> float:
+        """What rounding adds to the variance of a coordinate, in the unit of the radius."""
+        return self._unit_step**2 / 12
 
     @property
     def bits_per_report(self) -> int:
@@ -306,7 +315,7 @@ class DirectionMean(MeanRandomizer):
 
     def _user_variance(self, vectors: np.ndarray | None) -> np.ndarray:
         isotropic, along = self._second_moment
-        isotropic += self._unit_step**2 / 12
+        isotropic += self._rounding_variance
         if vectors is None:
             worst = along if self.inputs == "ball" else max(0.0, along - 1)
             return np.full(self.dimension, self.radius**2 * (isotropic + worst))
@@ -321,7 +330,7 @@ class DirectionMean(MeanRandomizer):
         if truth is not None:
             return super().mean_squared_error(num_users, truth, sampling)
         isotropic, along = self._second_moment
-        total = self.dimension * (isotropic + self._unit_step**2 / 12) + along
+        total = self.dimension * (isotropic + self._rounding_variance) + along
         # Inputs of any spread add up to at most the squared radius, which "ball" already counts.
         if self.inputs == "sphere" and sampling == "fixed":
             total -= 1

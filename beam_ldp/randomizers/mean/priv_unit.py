@@ -10,12 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.mean.directions import (
-    DirectionMean,
-    inner_product,
-    signed_length,
-    square_sum,
-    tame,
+from beam_ldp.randomizers.mean.directions import inner_product, signed_length, square_sum, tame
+from beam_ldp.randomizers.mean.rounded_directions import (
+    RoundedDirectionMean,
+    coin_of,
+    round_up_or_down,
 )
 from beam_ldp.randomizers.normals import fill_normals, next_gamma, next_normal, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
@@ -64,7 +63,7 @@ class CapCoin:
 
 
 @dataclass(frozen=True)
-class PrivUnit(DirectionMean):
+class PrivUnit(RoundedDirectionMean):
     """PrivUnit: the unbiased local mechanism of least error for vectors of the Euclidean ball.
 
     The report is a vector of fixed length 1/m in a uniform direction of the cap of directions
@@ -91,6 +90,7 @@ class PrivUnit(DirectionMean):
             "experiments" (99 %), "simulation" (13/14), "theory" (all to the cap).
         cap_condition: "paper" takes the threshold of the presets from the paper's sufficient
             condition, which leaves up to 1.1 nats of the budget unspent.
+        rounding: of coordinates, "nearest" or "random"; the latter is for few bits.
 
     Raises:
         ValueError: if a parameter is out of range.
@@ -158,8 +158,15 @@ class PrivUnit(DirectionMean):
         return sphere_moments(self.cap, self.marginal)
 
     @property
-    def _largest_coordinate(self) -> float:
+    def _longest_coordinate(self) -> float:
         return 1 / self.marginal
+
+    def _log_tail(self, coordinate: float) -> float:
+        return math.log(2) + SphericalCap(self.dimension, coordinate * self.marginal).log_measure
+
+    @property
+    def _log_density(self) -> float:
+        return max(0.0, math.log(self.coin.probability) - self.cap.log_measure)
 
     def dominating_pair(self) -> ShufflePair:
         """The own blanket, uniform on the sphere; opposite directions are the worst pair."""
@@ -182,14 +189,28 @@ class PrivUnit(DirectionMean):
     ) -> np.ndarray:
         return _report(
             vectors, rows, words, self._flip_scale, np.uint64(self.coin.threshold),
-            self.cap.threshold, float(self.fixed_point.largest), reports,
+            self.cap.threshold, self._length, float(self.fixed_point.largest), self._at_random,
+            reports,
         )  # fmt: skip
 
     @property
+    def _length(self) -> float:
+        """Of a report before it is rounded, in steps of the grid."""
+        largest = float(self.fixed_point.largest)
+        return largest * (self._longest_coordinate / self._largest_coordinate)
+
+    @property
     def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
-        """One: a report pulls the mean by `radius / m` over the number of users, never further."""
-        length = float(self.fixed_point.largest)
-        return np.array([length]), np.array([self._off_by(length)])
+        """One: a report pulls the mean by `radius / m` over the number of users, and no further
+        than rounding lengthens it."""
+        low, high = self._off_by_rounding(self._length)
+        return np.array([(low + high) / 2]), np.array([(high - low) / 2])
+
+    @property
+    def _longest_read(self) -> float:
+        if not self._at_random:
+            return super()._longest_read
+        return self._off_by_rounding(self._length)[1] * self.fixed_point.step
 
 
 def sphere_moments(cap: SphericalCap, marginal: float) -> tuple[float, float]:
@@ -244,8 +265,8 @@ def height(dimension, words, at):  # type: ignore[no-untyped-def]
 
 
 @subroutine
-def write_direction(vector, length, normals, t, s, scale, out):  # type: ignore[no-untyped-def]
-    """Round scale (t u + s v) to the integers of `out`; `normals` may be changed.
+def find_direction(vector, length, normals, t, s, scale):  # type: ignore[no-untyped-def]
+    """(a, b) with scale (t u + s v) = a vector + b normals; `normals` may be changed.
 
     u is the direction of `vector`, the first axis for a vector of length zero; v is what `normals`
     have across it, of length one: uniform.
@@ -253,10 +274,10 @@ def write_direction(vector, length, normals, t, s, scale, out):  # type: ignore[
     if length == 0.0:
         normals[0] = 0.0
         b = scale * s / math.sqrt(square_sum(normals, 1.0))
-        for j in range(1, normals.size):
-            out[j] = np.rint(b * normals[j])
-        out[0] = np.rint(scale * t)
-        return
+        for j in range(normals.size):
+            normals[j] *= b
+        normals[0] = scale * t
+        return 0.0, 1.0
     along = inner_product(normals, vector) / length
     total = square_sum(normals, 1.0)
     rest = total - along * along
@@ -264,9 +285,7 @@ def write_direction(vector, length, normals, t, s, scale, out):  # type: ignore[
         rest = leave_across(vector, length, normals)
         along = 0.0
     b = scale * s / math.sqrt(rest)
-    a = (scale * t - b * along) / length
-    for j in range(normals.size):
-        out[j] = np.rint(a * vector[j] + b * normals[j])
+    return (scale * t - b * along) / length, b
 
 
 @subroutine
@@ -292,11 +311,14 @@ def leave_across(vector, length, normals):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _report(vectors, rows, words, flip_scale, coin, g, scale, reports):  # type: ignore[no-untyped-def]
+def _report(  # type: ignore[no-untyped-def]
+    vectors, rows, words, flip_scale, coin, g, scale, largest, at_random, reports
+):
     d = vectors.shape[1]
     enough = np.ones(rows.size, dtype=np.bool_)
     normals, spare = np.empty(d), np.empty(d)
     scratch = np.empty(d + 1, dtype=np.int64)
+    coins = (d + 1) // 2 if at_random else 0
     for i in range(rows.size):
         row = words[i]
         vector = vectors[rows[i]]
@@ -306,9 +328,17 @@ def _report(vectors, rows, words, flip_scale, coin, g, scale, reports):  # type:
         else:
             t, s, at = height_off_cap(g, d, row, 2)
         at = fill_normals(row, at, normals, scratch)
-        if at > row.size:
+        if at + coins > row.size:
             enough[i] = False
             continue
         vector, length = tame(vector, length, spare)
-        write_direction(vector, length, normals, sign * t, s, scale, reports[rows[i]])
+        a, b = find_direction(vector, length, normals, sign * t, s, scale)
+        out = reports[rows[i]]
+        if at_random:
+            for j in range(d):
+                x = a * vector[j] + b * normals[j]
+                out[j] = round_up_or_down(x, coin_of(row, at, j), largest)
+        else:
+            for j in range(d):
+                out[j] = np.rint(a * vector[j] + b * normals[j])
     return enough

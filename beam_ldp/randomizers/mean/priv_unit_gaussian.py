@@ -10,14 +10,13 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.mean.directions import (
-    DirectionMean,
-    inner_product,
-    signed_length,
-    square_sum,
-    tame,
-)
+from beam_ldp.randomizers.mean.directions import inner_product, signed_length, square_sum, tame
 from beam_ldp.randomizers.mean.priv_unit import CapCoin
+from beam_ldp.randomizers.mean.rounded_directions import (
+    RoundedDirectionMean,
+    coin_of,
+    round_up_or_down,
+)
 from beam_ldp.randomizers.normals import fill_normals, next_normal, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.special import brentq, lowest
@@ -102,7 +101,7 @@ def best_threshold(dimension: int, epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class PrivUnitGaussian(DirectionMean):
+class PrivUnitGaussian(RoundedDirectionMean):
     """PrivUnitG: like `PrivUnit`, but normal around the sphere instead of on it.
 
     The report is (X u + W)/m with W standard normal across u and X normal, conditioned to its
@@ -122,6 +121,7 @@ class PrivUnitGaussian(DirectionMean):
         clipping: "clip" or "raise".
         inputs: "ball" (the mean of the vectors) or "sphere" (of their directions).
         coordinate_bits: bits per reported coordinate.
+        rounding: of coordinates, "nearest" or "random"; the latter is for few bits.
 
     Raises:
         ValueError: if a parameter is out of range.
@@ -157,8 +157,15 @@ class PrivUnitGaussian(DirectionMean):
         return normal_moments(self.tail, self.marginal)
 
     @property
-    def _largest_coordinate(self) -> float:
+    def _longest_coordinate(self) -> float:
         return (self.tail.threshold + 2 * _FARTHEST_NORMAL) / self.marginal
+
+    def _log_tail(self, coordinate: float) -> float:
+        return math.log(2) + NormalTail(coordinate * self.marginal).log_measure
+
+    @property
+    def _log_density(self) -> float:
+        return max(0.0, math.log(self.coin.probability) - self.tail.log_measure)
 
     @property
     def _longest(self) -> float:
@@ -173,12 +180,13 @@ class PrivUnitGaussian(DirectionMean):
 
     @property
     def _longest_read(self) -> float:
-        return self._longest * self.fixed_point.step
+        longest = self._off_by_rounding(self._longest)[1] if self._at_random else self._longest
+        return longest * self.fixed_point.step
 
     @property
     def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
         """All up to the longest: a report pulls the mean by that over the number of users."""
-        return np.zeros(1), np.array([self._longest + self._off_by(self._longest)])
+        return np.zeros(1), np.array([self._off_by_rounding(self._longest)[1]])
 
     def dominating_pair(self) -> ShufflePair:
         """The own blanket, a normal law; opposite directions are the worst pair."""
@@ -201,7 +209,8 @@ class PrivUnitGaussian(DirectionMean):
         scale = 1 / (self.marginal * self._unit_step)
         return _report(
             vectors, rows, words, self._flip_scale, np.uint64(self.coin.threshold),
-            self.tail.threshold, scale, self._longest, float(self.fixed_point.largest), reports,
+            self.tail.threshold, scale, self._longest, float(self.fixed_point.largest),
+            self._at_random, reports,
         )  # fmt: skip
 
 
@@ -232,12 +241,13 @@ def normal_below(t, words, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def _report(  # type: ignore[no-untyped-def]
-    vectors, rows, words, flip_scale, coin, threshold, scale, longest, largest, reports
+    vectors, rows, words, flip_scale, coin, threshold, scale, longest, largest, at_random, reports
 ):
     d = vectors.shape[1]
     enough = np.ones(rows.size, dtype=np.bool_)
     normals, spare = np.empty(d), np.empty(d)
     scratch = np.empty(d + 1, dtype=np.int64)
+    coins = (d + 1) // 2 if at_random else 0
     for i in range(rows.size):
         row = words[i]
         vector = vectors[rows[i]]
@@ -247,7 +257,7 @@ def _report(  # type: ignore[no-untyped-def]
         else:
             x, at = normal_below(threshold, row, 2)
         at = fill_normals(row, at, normals, scratch)
-        if at > row.size:
+        if at + coins > row.size:
             enough[i] = False
             continue
         vector, length = tame(vector, length, spare)
@@ -262,5 +272,9 @@ def _report(  # type: ignore[no-untyped-def]
             a /= length
         for j in range(d):
             own = 0.0 if length == 0.0 else a * vector[j]
-            reports[rows[i], j] = np.rint(min(max(own + b * normals[j], -largest), largest))
+            x = own + b * normals[j]
+            if at_random:
+                reports[rows[i], j] = round_up_or_down(x, coin_of(row, at, j), largest)
+            else:
+                reports[rows[i], j] = np.rint(min(max(x, -largest), largest))
     return enough

@@ -87,7 +87,8 @@ class ProjectedPrivUnit(DirectionMean):
     def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
         size = max(2, padded_size(dimension))
         sizes = [k for k in _PLANNED_SIZES if k < size] or [size]
-        bits = list(super().variants(dimension))
+        # Rounded to nearest: projected vectors are along no axis.
+        bits: tuple[dict[str, int], ...] = ({}, {"coordinate_bits": 8}, {"coordinate_bits": 16})
         return [{"projected": k, **choice} for k in sizes for choice in bits]
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ def second_moment(
             unit = w / radius
     else:
         isotropic, along = mechanism._second_moment
-    rounding = mechanism.fixed_point.step**2 / 12
+    rounding = mechanism._rounding_variance * radius**2
     identity = np.eye(mechanism.dimension)
     weighted: np.ndarray = (unit * square[:, None]).T @ unit / len(w)
     return (isotropic * square.mean() + rounding) * identity + along * weighted

@@ -1,0 +1,202 @@
+"""Rounds that lose clients: who is drawn, comes and is kept; what is priced, charged, released."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffleAccountant, local_event
+from beam_ldp.federated import (
+    DeclaredSampling,
+    EpsilonBudget,
+    FixedSizeSampling,
+    SamplingMismatchError,
+    ShuffledEpochs,
+    planned_event,
+    privacy_events,
+    train,
+)
+from beam_ldp.federated.record import least_clients
+from beam_ldp.federated.samplers import SelfSampling, sampler_for
+from tests.federated.test_training import DELTA, MECHANISM, Summing, price
+
+LOCAL = local_event(MECHANISM)
+
+
+def attending(counts):
+    """Clients of each call, so many as come."""
+    left = iter(counts)
+    return lambda _number: [np.zeros(3)] * next(left)
+
+
+# Prices ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("drawn", "least", "most", "epsilon"),
+    [(2_000, None, None, 0.8821), (2_000, 1_800, None, 0.9346), (2_200, 2_000, 2_000, 0.9793),
+     (2_000, 1_300, None, 1.1174)],
+)  # fmt: skip
+def test_prices_of_rounds_that_lose_clients(drawn, least, most, epsilon):
+    """n = 60,000, 6,000 rounds, local epsilon 2, delta = 1e-5: the rate is the share drawn, and the
+    crowd is who came; over-selection among them, and 30 % dropouts."""
+    sampler = FixedSizeSampling(60_000, drawn, least, most)
+    lost = 0 if least is None else drawn - least
+    event = sampler.declared().event(LocalRandomizerDpEvent(2.0), 1, lost)
+    assert price(event, 6_000) == pytest.approx(epsilon, abs=1e-4)
+
+
+@pytest.mark.exact
+def test_a_smaller_crowd_never_costs_less_so_the_least_bounds_every_round():
+    sampling = DeclaredSampling(1_000, 100, least_received=40)
+    prices = [price(sampling.event(LOCAL, 1, 100 - came), 50) for came in range(100, 39, -10)]
+    assert prices == sorted(prices) and prices[0] < prices[-1]
+
+
+# Who comes, and who is kept ----------------------------------------------------------------------
+
+
+@pytest.mark.statistical
+def test_dropouts_are_coins_and_those_who_are_kept_are_a_uniform_sample():
+    """4,000 rounds of 20 drawn, 30 % of whom stay away, at most 12 kept: everybody is kept equally
+    often, by a chi-squared test, and counts are binomial. Seed fixed; false alarm 2e-6.
+    """
+    generator = np.random.default_rng(1)
+    sampler = FixedSizeSampling(20, 20, 5, 12)
+    kept = [sampler.arrived(range(20), 0.3, generator) for _ in range(4_000)]
+    counts = np.bincount(np.concatenate(kept), minlength=20)
+    assert stats.chisquare(counts).pvalue > 1e-6
+    assert max(map(len, kept)) == 12 and all(len(set(one)) == len(one) for one in kept)
+    everyone = [len(ShuffledEpochs(20, 20, 5).arrived(range(20), 0.3, generator))
+                for _ in range(4_000)]  # fmt: skip
+    off = np.mean(everyone) - 14
+    assert abs(off) < 5 * math.sqrt(20 * 0.3 * 0.7 / 4_000)
+    assert sampler.arrived(range(20), 0.0, generator) != ()
+
+
+@pytest.mark.exact
+def test_declarations_of_samplers():
+    assert FixedSizeSampling(100, 10, 7).declared() == DeclaredSampling(100, 10, least_received=7)
+    assert FixedSizeSampling(100, 100, 70).declared().allowed == (70, 100)
+    assert FixedSizeSampling(100, 10, 7, 8).declared().allowed == (7, 8)
+    assert ShuffledEpochs(100, 10, 7).declared().allowed == (7, 10)
+    for name in ("fixed", "full", "shuffled-epochs"):
+        drawn = 100 if name == "full" else 10
+        assert sampler_for(name, 100, drawn, 7).declared().least_received == 7
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DeclaredSampling(99, 9, sampling="self", least_received=5), "least_received must"),
+        (lambda: DeclaredSampling(99, 9, least_received=10), "least_received must be None or in"),
+        (lambda: DeclaredSampling(99, 9, sampling="poisson"), "sampling must be"),
+        (lambda: DeclaredSampling(99, 9, num_fakes=99), "num_fakes must be below"),
+        (lambda: DeclaredSampling(99, 9, least_received=5, most_received=4), "most_received must"),
+        (lambda: DeclaredSampling(99, 9, sampling="self", most_received=5), "most_received must"),
+        (lambda: FixedSizeSampling(99, 9, 0), r"least_received must lie in \[1, 9\]"),
+        (lambda: FixedSizeSampling(99, 9, 5, 10), "most_received must lie"),
+        (lambda: FixedSizeSampling(99, 9, None, 5), "most_received must lie"),
+        (lambda: ShuffledEpochs(99, 9, 10), "least_received must lie"),
+        (lambda: sampler_for("self", 99, 9, 5), "declare those who may never come as num_fakes"),
+        (lambda: FixedSizeSampling(99, 9).arrived([1], 1.0), "dropout must"),
+    ],
+)
+def test_what_has_no_price_is_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.exact
+def test_the_same_client_twice_is_no_cohort():
+    sampler = FixedSizeSampling(100, 10, 7)
+    sampler.check(range(8))
+    for bad in ([1] * 8, range(6), [*range(7), 100]):
+        with pytest.raises(SamplingMismatchError, match="7 to 10 different ones"):
+            sampler.check(bad)
+
+
+# What is charged, and what is released -----------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_a_round_of_too_few_is_charged_and_not_released_and_another_takes_its_place():
+    """40 drawn of 400, at least 30: rounds of 35, 29, 40 and 12 release two."""
+    sampling = DeclaredSampling(400, 40, least_received=30)
+    budget, shown, kept = EpsilonBudget(None, DELTA), [], []
+    training = train(
+        Summing(sampling), attending([35, 29, 40, 12]), 4, budget,
+        on_round=shown.append, keep=kept.append,
+    )  # fmt: skip
+    assert (training.rounds, training.withheld, training.stopped_by) == (2, 2, "rounds")
+    assert [done.number for done in shown] == [done.number for done in kept] == [0, 1]
+    assert training.state.privacy.rounds.tolist() == [[35, 1], [40, 1]]
+    whole = ShuffleAccountant()
+    for lost, times in ((5, 1), (10, 2), (0, 1)):
+        whole.compose(sampling.event(LOCAL, 1, lost), times)
+    assert budget.spent.num_charges == 4
+    assert budget.spent.epsilon == float(whole.get_epsilon(DELTA))
+    assert budget.spent.local_epsilon == 4 * MECHANISM.local_epsilon  # its reports were sent
+
+
+@pytest.mark.exact
+def test_a_round_of_too_few_is_priced_before_anybody_is_asked():
+    """The target has room for one round of at least 30 and for no second."""
+    sampling = DeclaredSampling(400, 40, least_received=30)
+    event = sampling.event(LOCAL, 1, 10)
+    target = (price(event, 1) + price(event, 2)) / 2
+    training = train(Summing(sampling), attending([3, 3, 3]), 3, EpsilonBudget(target, DELTA))
+    assert (training.rounds, training.withheld, training.stopped_by) == (0, 1, "budget")
+    assert not len(training.state.privacy.rounds)
+
+
+@pytest.mark.exact
+def test_a_training_that_goes_on_counts_released_rounds_and_keeps_what_was_charged():
+    """Killed after a withheld round: the budget that held it goes on; one made anew of the state
+    knows the rounds that readers of models saw, which are all that cost them anything."""
+    sampling = DeclaredSampling(400, 40, least_received=30)
+    budget = EpsilonBudget(None, DELTA)
+    first = train(Summing(sampling), attending([20, 40]), 2, budget)
+    more = train(Summing(sampling), attending([40, 20]), 3, budget, state=first.state)
+    assert (first.rounds, more.rounds, more.withheld) == (1, 1, 1)
+    assert budget.spent.num_charges == 4
+    anew = EpsilonBudget(None, DELTA, state=more.state)
+    assert anew.spent.num_charges == 2 == sum(times for _, times in privacy_events(more.state))
+
+
+@pytest.mark.exact
+def test_without_a_declared_least_all_must_come_and_an_epoch_ends_at_too_few():
+    with pytest.raises(SamplingMismatchError, match="gives 40"):
+        train(Summing(DeclaredSampling(400, 40)), attending([39]), 1, EpsilonBudget(None, DELTA))
+    sampler = ShuffledEpochs(80, 40, 30)
+    process, budget = Summing(sampler.declared()), EpsilonBudget(None, DELTA)
+    assert least_clients(process.initialize()) == 0
+    with pytest.raises(SamplingMismatchError, match="gives 30 to 40"):
+        train(process, attending([40, 29]), 2, budget)
+    assert budget.spent.num_charges == 1
+    assert budget.spent.epsilon == price(sampler.declared().event(LOCAL, 1, 10), 1)
+
+
+@pytest.mark.exact
+def test_a_liar_in_a_round_that_lost_clients_hides_nobody():
+    """35 of 40 came, one of them sent nonsense: charged as 35, and once more as 34."""
+    sampling = DeclaredSampling(400, 40, least_received=30)
+    budget = EpsilonBudget(None, DELTA)
+    state = train(Summing(sampling, lost=1), attending([35]), 1, budget).state
+    assert state.privacy.rounds.tolist() == [[34, 1]]
+    both = ShuffleAccountant()
+    for lost in (5, 6):
+        both.compose(sampling.event(LOCAL, 1, lost))
+    assert budget.spent.epsilon == float(both.get_epsilon(DELTA))
+
+
+@pytest.mark.exact
+def test_coins_are_planned_as_before():
+    state = Summing(SelfSampling(400, 40).declared()).initialize()
+    assert least_clients(state) == 0
+    assert planned_event(state, 41).sampling == "self"
