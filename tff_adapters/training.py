@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
 
@@ -82,6 +82,7 @@ class PersonalModels:
     """
 
     weights: list[Weights]
+    trained: set[int] = field(default_factory=set)
 
     @classmethod
     def start(cls, process: AdapedProcess) -> PersonalModels:
@@ -94,6 +95,20 @@ class PersonalModels:
     def keep(self, clients: Sequence[int], personal: Sequence[Any]) -> None:
         for client, own in zip(clients, personal):
             self.weights[client] = list(own)
+            self.trained.add(client)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Who has trained, and their weights, for a file that only their host reads."""
+        who = sorted(self.trained)
+        layers = zip(*self.of(who)) if who else ()
+        return {"who": np.array(who, np.int64)} | {
+            f"own{i}": np.stack(layer) for i, layer in enumerate(layers)
+        }
+
+    def put_back(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """What `to_arrays` gave."""
+        layers = [arrays[f"own{i}"] for i in range(len(arrays) - 1)]
+        self.keep(arrays["who"].tolist(), list(zip(*layers)))
 
 
 class PersonalRounds:

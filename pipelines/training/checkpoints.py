@@ -3,7 +3,12 @@
 A checkpoint is written in the staging folder after each round, before anybody sees its result: the
 state of the process, what was measured, how the program was started. Only its owner reads it. It
 holds no data, no person's id and no randomness: later rounds draw afresh. Of `local-central` it
-holds how many messages each client has sent, by its position.
+holds how many messages each client has sent, by its position; of `adaped`, whose clients are
+simulated here, their own models: on devices those are files of the devices, and nobody else's.
+
+Of shuffled epochs it is written where an epoch ends. Who is left of one that is under way is in no
+file: a training goes on with another epoch, everybody in a new order, charged as such, and nobody
+reports twice in one.
 
 How many rounds are charged is not for the checkpoint to say. Each is counted on disk before it
 begins, in a file of its own, and that many stay charged, whatever the checkpoint knows of: a round
@@ -44,8 +49,8 @@ if TYPE_CHECKING:
     from beam_ldp.pipelines.training.settings import TrainSettings
 
 CHECKPOINT = "checkpoint.npz"
-_VERSION = 1
-_STATE, _TOLD = "state", "told"
+_VERSION = 2
+_STATE, _TOLD, _CLIENTS = "state", "told", "clients_"
 # What a program is told anew where it goes on: a password may stand in it, or it changes nothing.
 _ANEW = {"release": ("ledger", "no_ledger"), "output": ("format", "mlflow_uri", "folder")}
 
@@ -67,9 +72,10 @@ class Checkpoint:
         begun: rounds that had begun.
         counter: inode of the file that counts them, and when it was changed last.
         rounds: whose results are in the state.
+        rounds_per_event: that the file counts as one; 1 but for shuffled epochs.
         curve: measurements so far, as JSON.
         state: arrays, in the order of the process's own state.
-        messages: that each client has sent; None where nobody counts them.
+        clients: what the host keeps of them, by name.
     """
 
     identity: dict[str, Any]
@@ -82,15 +88,15 @@ class Checkpoint:
     rounds: int
     curve: list[list[Any]]
     state: list[np.ndarray] = field(default_factory=list)
-    messages: np.ndarray | None = None
+    clients: dict[str, np.ndarray] = field(default_factory=dict)
+    rounds_per_event: int = 1
 
     def write(self, staging: str) -> None:
         """In one step, so that there always is one that is whole."""
-        told = {n: v for n, v in self.__dict__.items() if n not in ("state", "messages")}
+        told = {n: v for n, v in self.__dict__.items() if n not in ("state", "clients")}
         told |= {"launcher": asdict(self.launcher), "version": _VERSION}
         arrays = {f"{_STATE}{i:05d}": array for i, array in enumerate(self.state)}
-        if self.messages is not None:
-            arrays["messages"] = self.messages
+        arrays |= {f"{_CLIENTS}{name}": array for name, array in self.clients.items()}
         stream = io.BytesIO()
         np.savez(stream, **arrays, **{_TOLD: np.array(json.dumps(told))})  # type: ignore[arg-type]
         path = _path(staging, CHECKPOINT)
@@ -117,12 +123,16 @@ class Checkpoint:
             with np.load(path, allow_pickle=False) as found:
                 told = json.loads(found[_TOLD].item())
                 state = [found[name] for name in sorted(found) if name.startswith(_STATE)]
-                messages = found.get("messages")
+                clients = {
+                    name.removeprefix(_CLIENTS): found[name]
+                    for name in found
+                    if name.startswith(_CLIENTS)
+                }
             if told.pop("version") != _VERSION:
                 raise ValueError
             told["launcher"] = Launcher(**told["launcher"])
             told["counter"] = tuple(told["counter"])
-            return cls(**told, state=state, messages=messages)
+            return cls(**told, state=state, clients=clients)
         except Exception:
             raise CheckpointError(
                 f"{path} is no checkpoint of this version, or was damaged. `beam-ldp finalize` "
@@ -135,7 +145,7 @@ def _path(staging: str, name: str) -> Path:
 
 
 def counted(staging: str) -> tuple[int, tuple[int, int]]:
-    """Rounds that began; inode of the file that counts them, and when it was changed last."""
+    """Rounds, or epochs, that began; inode of the file that counts them, when it was changed."""
     found = _path(staging, BEGUN).stat()
     return found.st_size, (found.st_ino, found.st_ctime_ns)
 
@@ -149,7 +159,8 @@ def rounds_lost(checkpoint: Checkpoint, staging: str) -> int:
     begun, counter = counted(staging)
     file = _path(staging, BEGUN).stat()
     restored = (
-        begun < max(checkpoint.begun, checkpoint.rounds)
+        begun < checkpoint.begun
+        or begun * checkpoint.rounds_per_event < checkpoint.rounds
         or counter[0] != checkpoint.counter[0]
         or file.st_mtime_ns != file.st_ctime_ns
         or (begun == checkpoint.begun and counter != checkpoint.counter)
@@ -159,7 +170,7 @@ def rounds_lost(checkpoint: Checkpoint, staging: str) -> int:
             f"{staging} was copied, or restored from a backup: how many rounds began is not known, "
             "and none must be run that nobody charges. `beam-ldp finalize` ends its charge"
         )
-    return begun - checkpoint.rounds
+    return begun * checkpoint.rounds_per_event - checkpoint.rounds
 
 
 @dataclass(frozen=True)
@@ -275,9 +286,8 @@ def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -
     checkpoint, note = Checkpoint.read(staging), Note.read(staging)
     if checkpoint is None:
         raise CheckpointError(
-            f"--resume {output}: no round of that training ended, or it is one that is not written "
-            "down: clients' own models (adaped), who is left of an epoch (shuffled-epochs). "
-            "`beam-ldp finalize` ends its charge"
+            f"--resume {output}: no round of that training ended, or with shuffled-epochs no "
+            "epoch: there is nothing to go on from. `beam-ldp finalize` ends its charge"
         )
     launcher = checkpoint.launcher if note is None else note.launcher
     if launcher.ended != "ended":
@@ -336,7 +346,7 @@ class Keeper:
 
     Attributes:
         staging: where; on a store nothing is written.
-        identity, job, charged, planned: as in each checkpoint.
+        identity, job, charged, planned, rounds_per_event: as in each checkpoint.
     """
 
     staging: str
@@ -344,22 +354,23 @@ class Keeper:
     job: dict[str, Any]
     charged: str
     planned: int
+    rounds_per_event: int = 1
 
     def keep(
         self,
         rounds: int,
         state: Sequence[np.ndarray],
         curve: Sequence[tuple[Any, float]],
-        messages: np.ndarray | None,
+        clients: dict[str, np.ndarray],
     ) -> None:
-        """After a round, before anybody sees its result."""
-        if not outputs.is_local(self.staging):
+        """After a round, before anybody sees its result; nothing amid an epoch."""
+        if rounds % self.rounds_per_event or not outputs.is_local(self.staging):
             return
         begun, counter = counted(self.staging)
         points = [[asdict(score), epsilon] for score, epsilon in curve]
         Checkpoint(
             self.identity.to_json(), self.job, self.charged, Launcher.this(), self.planned, begun,
-            counter, rounds, points, list(state), messages,
+            counter, rounds, points, list(state), clients, self.rounds_per_event,
         ).write(self.staging)  # fmt: skip
 
 

@@ -145,7 +145,6 @@ class Learner(ABC):
     process: Any
     budget: EpsilonBudget
     most_messages: int | None = None
-    kept_by_clients = False  # whether clients keep models of their own, which no file may hold
 
     def __init__(self, plan: TrainingPlan, clients: Clients) -> None:
         settings = plan.settings
@@ -175,10 +174,9 @@ class Learner(ABC):
         """More to be printed with the run."""
         return ""
 
-    @property
-    def messages(self) -> np.ndarray | None:
-        """That each client has sent; None where that is not counted."""
-        return None
+    def kept_of_clients(self) -> dict[str, np.ndarray]:
+        """What the host keeps of clients beside the state, for checkpoints."""
+        return {}
 
     def go_on(self, resumed: Resumed) -> Any:
         """The state to go on from; all rounds that began are charged once more to the budget here.
@@ -193,7 +191,7 @@ class Learner(ABC):
         )
 
     def _recall(self, resumed: Resumed) -> None:
-        for _ in range(resumed.rounds_begun):
+        for _ in range(self.plan.events_of(resumed.rounds_begun)):
             EpsilonBudget.charge(self.budget, self.plan.event)
 
     def batches(self, client: int) -> Any:
@@ -359,15 +357,14 @@ class LocalCentralLearner(Learner):
     def most_messages(self) -> int:  # type: ignore[override]
         return int(self._ledgers.participations.max())
 
-    @property
-    def messages(self) -> np.ndarray:
-        return self._ledgers.participations
+    def kept_of_clients(self) -> dict[str, np.ndarray]:
+        return {"messages": self._ledgers.participations}
 
     def _recall(self, resumed: Resumed) -> None:
         """Nobody knows who was in a round that was lost: everybody may have been."""
         super()._recall(resumed)
-        assert resumed.checkpoint.messages is not None
-        self._ledgers.recall(resumed.checkpoint.messages, resumed.rounds_begun, resumed.lost)
+        sent = resumed.checkpoint.clients["messages"]
+        self._ledgers.recall(sent, resumed.rounds_begun, resumed.lost)
 
     def report(self) -> str:
         return self._ledgers.report(self.plan.settings.privacy.delta, self._targets)
@@ -381,8 +378,6 @@ class AdapedLearner(Learner):
         clients: the data.
         alone: nobody learns from anybody: the baseline.
     """
-
-    kept_by_clients = True
 
     def __init__(self, plan: AdapedPlan, clients: Clients, *, alone: bool = False) -> None:
         super().__init__(plan, clients)
@@ -416,6 +411,15 @@ class AdapedLearner(Learner):
 
     def clients_for(self, number: int) -> Sequence[int]:
         return self.drawn(self._sampler, number)
+
+    def kept_of_clients(self) -> dict[str, np.ndarray]:
+        """Own models, of clients that are simulated here."""
+        kept: dict[str, np.ndarray] = self.process.personal.to_arrays()
+        return kept
+
+    def _recall(self, resumed: Resumed) -> None:
+        super()._recall(resumed)
+        self.process.personal.put_back(resumed.checkpoint.clients)
 
     def weights_to(self, state: Any, made: Any) -> None:
         for variable, weight in zip(made.trainable_weights, state.mu):

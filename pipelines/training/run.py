@@ -365,13 +365,13 @@ def _begun(
         state = learner.go_on(resumed)
         check_events(plan, state, ran.begun - ran.lost)
         ran.most_messages = learner.most_messages
-        for number in range(ran.begun):  # the run in MLflow is a new one, and knows of none
+        for number in range(
+            plan.events_of(ran.begun)
+        ):  # the run in MLflow is a new one, and knows of none
             log.charge(number, plan.reports_per_round)
     charged = charge.facts["charged"]
-    keeper = Keeper(staging, ran.identity, job, charged, plan.rounds)
-    # Who is left of an epoch that is dealt out is nobody's to know: it goes on in no other program.
-    nowhere = learner.kept_by_clients or plan.rounds_per_event > 1
-    return Kept(learner, ran, None if nowhere else keeper, state)
+    keeper = Keeper(staging, ran.identity, job, charged, plan.rounds, plan.rounds_per_event)
+    return Kept(learner, ran, keeper, state)
 
 
 def _release_last(
@@ -473,25 +473,22 @@ class Kept:
 
     Args:
         learner, ran: whose rounds.
-        keeper: writes checkpoints; None where there are none.
+        keeper: writes checkpoints.
         state: to begin with.
     """
 
-    def __init__(
-        self, learner: Learner, ran: TrainingRun, keeper: Keeper | None, state: Any
-    ) -> None:
+    def __init__(self, learner: Learner, ran: TrainingRun, keeper: Keeper, state: Any) -> None:
         self._learner, self._ran, self._keeper = learner, ran, keeper
         self.state, self.rounds = state, 0 if state is None else ran.begun - ran.lost
 
     def keep(self, done: Round) -> None:
         """After a round, before anybody gets its result."""
-        if self._keeper is not None:
-            self._keeper.keep(
-                done.number + 1,
-                plain_leaves(tf.nest.flatten(done.state)),
-                self._ran.curve,
-                self._learner.messages,
-            )
+        self._keeper.keep(
+            done.number + 1,
+            plain_leaves(tf.nest.flatten(done.state)),
+            self._ran.curve,
+            self._learner.kept_of_clients(),
+        )
         self.state, self.rounds = done.state, done.number + 1
 
 

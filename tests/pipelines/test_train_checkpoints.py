@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from beam_ldp.federated import ShuffledEpochs
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
@@ -52,16 +53,16 @@ def plan_of(given):
 class World:
     """A ledger, and a training with an output that is killed when it is told to."""
 
-    def __init__(self, place, charged=True):
+    def __init__(self, place, charged=True, more=""):
         self.place, self.out = place, str(place / "out")
         self.ledger = BudgetLedger.create(f"sqlite:///{place / 'privacy.db'}")
         self.ledger.set_budget("d", epsilon=90.0, delta=1e-5, local_epsilon=1000.0)
         self.to = f"--ledger {self.ledger.url}" if charged else "--no-ledger"
-        self.given = flags(f"{FLAGS} --dataset d --run-id one --output {self.out} {self.to}")
+        self.given = flags(f"{FLAGS} {more} --dataset d --run-id one --output {self.out} {self.to}")
         self.plan = plan_of(self.given)
         self.staging = place / ".out.staging-0123abcd"
 
-    def killed(self, begun, rounds, launcher=DEAD, messages=None):
+    def killed(self, begun, rounds, launcher=DEAD, clients=None):
         """It ran so many rounds, of which the last checkpoint knows."""
         self.staging.mkdir()
         with pytest.MonkeyPatch.context() as patch:
@@ -70,13 +71,15 @@ class World:
                 charge.leave_note(str(self.staging), ends_with_launcher=True,
                                   rounds=self.plan.round_price)  # fmt: skip
                 keeper = Keeper(str(self.staging), ran.identity, job_of(self.given),
-                                charge.facts["charged"], self.plan.rounds)  # fmt: skip
+                                charge.facts["charged"], self.plan.rounds,
+                                self.plan.rounds_per_event)  # fmt: skip
                 for number in range(begun):
-                    charge.begin_round()
+                    if number % self.plan.rounds_per_event == 0:
+                        charge.begin_round()
                     if number < rounds:
                         score = ModelScore(number + 1, 0.5, 0.25, personal=0.5)
                         state = plain_leaves([np.full(3, number + 1.0), CONFIG, np.int32(number)])
-                        keeper.keep(number + 1, state, [(score, 0.1)], messages)
+                        keeper.keep(number + 1, state, [(score, 0.1)], clients or {})
                 raise KeyboardInterrupt
         self.die(launcher)
 
@@ -101,13 +104,13 @@ class World:
             finally:
                 found.begun.close()
 
-    def finish(self, found, rounds):
+    def finish(self, found, rounds, events=None):
         """It goes on for so many rounds, and is then interrupted; what it was charged."""
         with pytest.raises(KeyboardInterrupt), charged(plan_of(found.given), QUIET, found) as (
             charge, ran,
         ):  # fmt: skip
-            for _ in range(rounds):
-                ran.begun += 1
+            ran.begun += rounds
+            for _ in range(events or rounds):
                 charge.begin_round()
             raise KeyboardInterrupt
         return self.ledger.charge("one")
@@ -186,6 +189,67 @@ def test_a_count_with_times_of_a_backup_is_charged_as_a_whole(world):
     restored(with_times)(world)
     assert world.finalize()[0] == 0
     assert world.ledger.charge("one").local_epsilon == world.plan.rounds * 4.0
+
+
+EPOCHS = "--sampling shuffled-epochs --epochs 4"
+EACH = 7  # rounds of an epoch: 1,437 clients, 200 in a round
+
+
+@pytest.mark.parametrize("begun, known, epochs", [
+    (2 * EACH + 3, EACH, 3),  # amid the third epoch, with the checkpoint of the first put back
+    (2 * EACH + 3, 2 * EACH + 3, 3),  # nothing is kept amid an epoch
+    (2 * EACH + 1, 2 * EACH, 3),  # between the charge of an epoch and its first result
+    (2 * EACH, 2 * EACH, 2),
+])  # fmt: skip
+def test_a_shuffled_epoch_that_began_is_charged_and_another_is_begun(
+    tmp_path, begun, known, epochs
+):
+    """Never amid one: who reported in the epoch that was lost is in none of its rounds again."""
+    world = World(tmp_path, more=EPOCHS)
+    world.killed(begun, known)
+    found = world.resume()
+    kept = min(known, begun) // EACH * EACH
+    assert (found.checkpoint.rounds, found.rounds_begun) == (kept, epochs * EACH)
+    assert found.lost == epochs * EACH - kept
+    world.refused("under way")
+    with charged(plan_of(found.given), QUIET, found) as (charge, ran):
+        assert (ran.begun, ran.lost) == (epochs * EACH, found.lost)
+        sampler = ShuffledEpochs(1437, 200)  # of another program, at the number that goes on
+        cohorts = [sampler.sample(number=kept + i).clients for i in range(EACH)]
+        assert len({client for cohort in cohorts for client in cohort}) == EACH * 200
+        charge.end_rounds()
+    charge = world.finish(world.resume(), rounds=EACH, events=1)
+    assert (charge.status, charge.local_epsilon) == ("settled", (epochs + 1) * 4.0)
+    assert charge.settled == world.plan.round_price.event_of(epochs + 1)
+
+
+def test_a_count_of_epochs_from_a_backup_is_refused(tmp_path):
+    world = World(tmp_path, more=EPOCHS)
+    world.killed(begun=2 * EACH, rounds=2 * EACH)
+    restored(as_folder)(world)
+    world.refused("restored from a backup")
+    shutil.rmtree(world.staging)
+    with pytest.raises(CheckpointError, match="no training"):
+        world.resume()
+
+
+def test_an_epoch_that_did_not_end_left_nothing_to_go_on_from(tmp_path):
+    world = World(tmp_path, more=EPOCHS)
+    world.killed(begun=3, rounds=3)
+    world.refused("with shuffled-epochs no epoch")
+    assert world.finalize()[0] == 0
+    assert world.ledger.charge("one").local_epsilon == 4.0
+
+
+def test_what_the_host_keeps_of_clients_comes_back_and_is_its_owners_alone(world):
+    own = {"who": np.array([3, 7]), "own0": np.arange(4.0).reshape(2, 2), "own1": np.ones((2, 1))}
+    world.killed(begun=3, rounds=2, clients=own)
+    assert [path.stat().st_mode & 0o77 for path in world.staging.glob("*.npz")] == [0]
+    found = world.resume()
+    back = found.checkpoint.clients
+    assert back.keys() == own.keys() and all((back[name] == own[name]).all() for name in own)
+    assert len(found.checkpoint.state) == 3
+    found.begun.close()
 
 
 def test_one_of_two_that_go_on_at_once_is_refused(world):

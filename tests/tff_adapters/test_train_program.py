@@ -29,6 +29,7 @@ from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.training import run as train_run
+from beam_ldp.pipelines.training.checkpoints import Checkpoint
 from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner, in_shards
 from beam_ldp.pipelines.training.plan import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
@@ -38,6 +39,7 @@ from beam_ldp.pipelines.usage.train import USAGE
 from tests.idx_files import write_folder
 from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
 from tff_adapters.data import load
+from tff_adapters.training import PersonalModels
 
 QUICK = "--data digits --local-epsilon 4 --clients-per-round 20 --epochs 1 --delta 1e-5"
 pytestmark = pytest.mark.e2e
@@ -386,13 +388,8 @@ def living(group):
     return found
 
 
-def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
-    """Its worker dies with it; the round under way stays charged, and a backup is not gone on with.
-
-    Killed in the third of four rounds: two are in the checkpoint, one is lost, one more is run.
-    """
-    ledger, flags = charged_flags(tmp_path)
-    flags[flags.index("--clients-per-round") + 1] = "360"
+def killed_in_its_third(tmp_path, flags):
+    """Run it until its third round, or epoch, has been charged; its worker dies with it."""
     with (tmp_path / "said").open("w") as said:
         run = subprocess.Popen(
             [sys.executable, "-c", KILLED, *flags], stdout=said, stderr=said, start_new_session=True
@@ -404,6 +401,16 @@ def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
     assert code == -signal.SIGKILL, (tmp_path / "said").read_text()[-2000:]
+
+
+def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
+    """Its worker dies with it; the round under way stays charged, and a backup is not gone on with.
+
+    Killed in the third of four rounds: two are in the checkpoint, one is lost, one more is run.
+    """
+    ledger, flags = charged_flags(tmp_path)
+    flags[flags.index("--clients-per-round") + 1] = "360"
+    killed_in_its_third(tmp_path, flags)
     assert BudgetLedger(ledger.url).charge("one").status == "reserved"
     (staging,) = tmp_path.glob(".out.staging-*")
     shutil.copytree(staging, tmp_path / "backup")
@@ -420,6 +427,56 @@ def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
     (tmp_path / "backup").rename(staging)
     assert train.main(going_on) == programs.MISUSED
     assert "restored from a backup" in " ".join(capfd.readouterr().err.split())
+
+
+RELEASED = {"model.keras", "curve.csv", "curves.json", "plot.png", "privacy.json", "privacy.md"}
+
+
+def test_own_models_survive_a_kill_and_are_in_no_output(tmp_path, capfd):
+    """Killed in the third of four rounds: those of two rounds are in the checkpoint, and come back.
+
+    Of 71 clients 20 are in a round, so that at most 40 have trained.
+    """
+    flags = "--algorithm adaped --data digits --points-per-client 20 --clients-per-round 20"
+    flags += " --clip 0.2 --noise-multiplier 4 --epochs 1 --delta 1e-5 --no-mlflow --no-ledger"
+    killed_in_its_third(tmp_path, [*flags.split(), "--output", str(tmp_path / "out")])
+    (staging,) = tmp_path.glob(".out.staging-*")
+    assert (staging / "checkpoint.npz").stat().st_mode & 0o77 == 0
+    kept = Checkpoint.read(str(staging))
+    who = kept.clients["who"]
+    assert kept.rounds == 2 and 20 <= len(who) <= 40 and len(set(who.tolist())) == len(who)
+    recalled = []
+
+    with pytest.MonkeyPatch.context() as patch:
+        put_back = PersonalModels.put_back
+        patch.setattr(PersonalModels, "put_back", lambda self, arrays: (
+            put_back(self, arrays),
+            recalled.append({c: self.weights[c] for c in self.trained})))  # fmt: skip
+        assert train.main(["--resume", str(tmp_path / "out"), "--no-ledger"]) == programs.DONE
+    assert "going on after round 2; 3 rounds are charged" in capfd.readouterr().err
+    (own,) = recalled
+    assert own.keys() == set(who.tolist())
+    for row, client in enumerate(who.tolist()):
+        assert all((w == kept.clients[f"own{i}"][row]).all() for i, w in enumerate(own[client]))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == RELEASED
+    assert not list(tmp_path.glob(".out*")), "no own model is left in a hidden folder"
+    assert json.loads((tmp_path / "out" / "privacy.json").read_text())["lost_rounds"] == 1
+
+
+@pytest.mark.slow
+def test_a_training_killed_in_an_epoch_goes_on_with_another(tmp_path, capfd):
+    """Killed in the third of four epochs of two rounds, when it had been charged."""
+    ledger, flags = charged_flags(tmp_path)
+    flags[flags.index("--clients-per-round") + 1] = "600"
+    flags[flags.index("--epochs") + 1] = "4"
+    killed_in_its_third(tmp_path, [*flags, "--sampling", "shuffled-epochs"])
+    going_on = ["--resume", str(tmp_path / "out"), "--ledger", ledger.url]
+    assert train.main(going_on) == programs.DONE
+    assert "going on after round 4; 6 rounds are charged so far" in capfd.readouterr().err
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["rounds"], record["lost_rounds"], record["local_epsilon"]) == (8, 2, 16.0)
+    assert record["event"]["event"]["count"] == 4
+    assert BudgetLedger(ledger.url).status("d").local_spent == 16.0
 
 
 # Other algorithms --------------------------------------------------------------------------------
