@@ -23,6 +23,9 @@ client; the server averages. The printed price is false for more than one local 
 a server that sees averages only. What is charged is what is proved: the price of a client's
 own message, round by round, for a server that sees it. A warning says what that is.
 
+With `prior="gaussian"` or "laplace" a client pulls its own model to the shared one itself, in the
+place of distillation (thesis, (4.14), (4.15)); what leaves it, and what that costs, is the same.
+
 "local-only": no shared model at all, and nothing is sent. The baseline without which accuracy
 of personal models says nothing about learning together.
 """
@@ -43,13 +46,17 @@ from beam_ldp.accounting.literature.two_ledgers import adaped_message_event, ada
 from beam_ldp.federated.record import CentralRecord, one_more, start_record
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from tff_adapters.adaped_steps import (
+    PRIORS,
+    SCALES,
     Classifier,
     Local,
+    Prior,
     Rates,
     StepNoise,
     clipped,
     local_only_step,
     local_step,
+    prior_step,
 )
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
@@ -130,9 +137,11 @@ def build_dp_adaped(
     noise_multiplier: float,
     psi_noise_multiplier: float | None = None,
     local_steps: int = 10,
-    psi: float = 1.0,
-    psi_range: tuple[float, float] = (0.05, 20.0),
+    psi: float | None = None,
+    psi_range: tuple[float, float] | None = None,
     variant: Variant = "safe",
+    prior: Prior = "distillation",
+    points: int = 1,
 ) -> AdapedProcess:
     """Personalisation with adaptive distillation (thesis, Algorithm 4.4.1), private for clients.
 
@@ -152,9 +161,14 @@ def build_dp_adaped(
         noise_multiplier: of mu; see above.
         psi_noise_multiplier: of psi; by default ten times that, which adds 1 % to the price.
         local_steps: tau; a client's data is repeated until it has that many batches.
-        psi: at the start.
-        psi_range: psi is kept inside, on clients and on the server. The text is silent.
+        psi: at the start; by default what suits the prior.
+        psi_range: psi is kept inside, on clients and on the server. The text is silent. The least
+            is what keeps own models apart: with none, all of them end at the shared one.
         variant: as above.
+        prior: what ties own models to the shared one: "distillation" of its predictions, or its
+            weights, as "gaussian" or "laplace" (`adaped_steps`), for "safe" only.
+        points: number of data points of a client, public: a Gaussian or Laplace prior counts as one
+            more of them.
 
     Raises:
         ValueError: if a parameter is out of range, or the model has weights that are not trained.
@@ -162,12 +176,19 @@ def build_dp_adaped(
     if psi_noise_multiplier is None:
         psi_noise_multiplier = 10 * noise_multiplier
     multipliers = noise_multiplier, psi_noise_multiplier
+    if prior not in PRIORS:
+        raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
+    if prior != "distillation" and variant == "printed":
+        raise ValueError('prior must be "distillation" with variant="printed"')
+    check_integer("points", points, 1)
+    psi = SCALES[prior][0] if psi is None else psi
+    psi_range = SCALES[prior][1] if psi_range is None else psi_range
     rates = Rates(personal_learning_rate, shared_learning_rate, psi_learning_rate, psi_range)
     _check(variant, (clip, psi_clip), multipliers, local_steps, psi, psi_range)
     event, reader = _price(variant, num_clients, clients_per_round, local_steps, *multipliers)
     classifier = Classifier(model)
     noise = StepNoise(clip, noise_multiplier * clip, psi_clip, psi_noise_multiplier * psi_clip)
-    client_work = _client_work(classifier, rates, variant, local_steps, noise)
+    client_work = _client_work(classifier, rates, variant, local_steps, noise, prior, points)
     start = _start(classifier, psi, event, clients_per_round)
     finish = _server_work(start, client_work, variant, noise, clients_per_round, psi_range)
 
@@ -276,7 +297,13 @@ def _round(state_type: Any, client_work: Any, finish: Any) -> Any:
 
 
 def _client_work(
-    classifier: Classifier, rates: Rates, variant: Variant, local_steps: int, noise: StepNoise
+    classifier: Classifier,
+    rates: Rates,
+    variant: Variant,
+    local_steps: int,
+    noise: StepNoise,
+    prior: Prior,
+    points: int,
 ) -> Any:
     """(mu, psi, theta, data) -> (theta, message): changes of mu, then of psi, float64."""
     weights_type = tff.to_type(tuple(tff.TensorType(w.dtype, w.shape) for w in classifier.initial))
@@ -304,15 +331,13 @@ def _client_work(
                 return theta, (*nothing, tf.constant(0.0, tf.float64))
 
             def step(at: Any, batch: Any) -> Any:
-                index, local = at
-                after = local_step(
-                    classifier,
-                    Local(list(local.theta), list(local.mu), local.psi),
-                    batch,
-                    rates,
-                    noise if variant == "printed" else None,
-                    seeds[index],
-                )
+                index, held = at
+                local = Local(list(held.theta), list(held.mu), held.psi)
+                if prior == "distillation":
+                    its_noise = noise if variant == "printed" else None
+                    after = local_step(classifier, local, batch, rates, its_noise, seeds[index])
+                else:
+                    after = prior_step(classifier, local, batch, rates, prior, points)
                 return index + 1, Local(tuple(after.theta), tuple(after.mu), after.psi)
 
             steps, after = batches.reduce((tf.constant(0), Local(theta, mu, psi)), step)

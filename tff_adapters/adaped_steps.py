@@ -9,17 +9,41 @@ batch (the shared model mu is the teacher), a step is, in this order:
 
 Thesis, Algorithm 4.4.1 and (4.16). The text does not define f^KD and lets psi become negative;
 here psi is kept in a public range.
+
+Two priors that need no teacher stand beside it (thesis, (4.14) and (4.15)): own models are drawn
+around the shared one, each weight by N(mu, psi), or by a Laplace law of scale psi. A step is then
+
+    theta <- the minimiser of  |t - theta'|^2 / (2 eta1) - log p(t) / points,
+             theta' = theta - eta1 grad f(theta)
+    mu    <- mu + eta2 (theta - mu),  or  mu + eta2 psi sign(theta' - mu)
+    psi   <- psi + eta3 (spread - psi)
+
+The first is proximal, and so never overshoots: an own model moves to the shared one by a share, or
+by a length, weight by weight. Weights that a Laplace prior has tied still say where they would go:
+by theta itself no tie were ever moved. Of N(mu, psi) the spread is the mean square of theta - mu,
+of Laplace the mean of its absolute values: what psi is where the likelihood of own models is
+greatest. That of models and psi together has no greatest value (it grows without end as all models
+meet and psi falls to zero), so psi ends at the least of its range, which is the true parameter.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
 from tff_adapters.kernels.base import clip_to_ball
+
+Prior = Literal["distillation", "gaussian", "laplace"]
+PRIORS: tuple[Prior, ...] = ("distillation", "gaussian", "laplace")
+# psi at the start and the range that it is kept in.
+SCALES: dict[Prior, tuple[float, tuple[float, float]]] = {
+    "distillation": (1.0, (0.05, 20.0)),
+    "gaussian": (1.0, (0.02, 10.0)),
+    "laplace": (1.0, (0.03, 10.0)),
+}
 
 
 @dataclass(frozen=True)
@@ -116,6 +140,41 @@ def local_step(
     if noise is not None:
         (slope,) = _noisy([slope], noise.psi_clip, noise.psi_deviation, seeds[1])
     return Local(theta, mu, tf.clip_by_value(psi - rates.psi * slope, *rates.psi_range))
+
+
+def prior_step(
+    classifier: Classifier, local: Local, batch: Any, rates: Rates, prior: Prior, points: int
+) -> Local:
+    """One step as above for "gaussian" and "laplace".
+
+    Args:
+        classifier: the network.
+        local: before the step.
+        batch: features and integer labels.
+        rates: step sizes; those of mu and psi are shares of the way, at most 1.
+        prior: of own models around the shared one.
+        points: that the prior is weighed against, f being a mean over them.
+    """
+    theta = local_only_step(classifier, local.theta, batch, rates.personal)
+    away = [t - m for t, m in zip(theta, local.mu)]
+    pull = rates.personal / points / local.psi
+    if prior == "gaussian":
+        away = moves = [a / tf.cast(1 + pull, a.dtype) for a in away]
+        spread = _mean([tf.square(a) for a in away])
+    else:
+        moves = [tf.cast(local.psi, a.dtype) * tf.sign(a) for a in away]
+        away = [tf.sign(a) * tf.nn.relu(tf.abs(a) - tf.cast(pull, a.dtype)) for a in away]
+        spread = _mean([tf.abs(a) for a in away])
+    theta = [m + a for m, a in zip(local.mu, away)]
+    mu = [m + tf.cast(rates.shared, m.dtype) * move for m, move in zip(local.mu, moves)]
+    psi = local.psi + rates.psi * (spread - local.psi)
+    return Local(theta, mu, tf.clip_by_value(psi, *rates.psi_range))
+
+
+def _mean(parts: list[Any]) -> Any:
+    """Of all entries of all parts."""
+    total = tf.add_n([tf.reduce_sum(tf.cast(part, tf.float32)) for part in parts])
+    return total / sum(part.shape.num_elements() for part in parts)
 
 
 def local_only_step(classifier: Classifier, theta: Any, batch: Any, rate: float) -> Any:

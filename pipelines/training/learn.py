@@ -23,6 +23,7 @@ from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import CLDP_SGD
 from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics
 from tff_adapters.adaped import Variant, build_dp_adaped
+from tff_adapters.adaped_steps import Prior
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import Schedule, build_cldp_sgd, piecewise
 from tff_adapters.compat import tff
@@ -405,6 +406,8 @@ class AdapedLearner(Learner):
                 psi=settings.question.psi,
                 psi_range=settings.psi_range,
                 variant=variant,
+                prior=cast(Prior, settings.question.prior),
+                points=data.points_per_client,
             )
         self.process = PersonalRounds(process, _Batches(self, data.num_clients))
         self._sampler = sampler_of(plan)

@@ -25,7 +25,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.settings import TrainSettings
-from beam_ldp.pipelines.usage.train import SHUFFLED_EPOCHS, TrainingQuestion
+from beam_ldp.pipelines.usage.train import DISTILLATION, SHUFFLED_EPOCHS, TrainingQuestion
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 Shape = tuple[int, ...]
@@ -325,6 +325,8 @@ class TrainingPlan(ABC):
         told = asdict(self.question) | self.settings.meant
         asked = {name: value for name, value in told.items() if name not in _NOT_ASKED}
         asked |= {"parameters": self.dimension, "clients": self.data.num_clients}
+        if asked["prior"] == DISTILLATION:
+            del asked["prior"]  # as of trainings from before there were others
         return ReleaseIdentity(
             self.settings.dataset,
             release_id,

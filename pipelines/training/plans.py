@@ -47,7 +47,13 @@ from beam_ldp.pipelines.training.plan import (
     model_of,
 )
 from beam_ldp.pipelines.training.settings import TrainSettings, target_of
-from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
+from beam_ldp.pipelines.usage.train import (
+    ADAPED,
+    CLDP_SGD,
+    DISTILLATION,
+    LOCAL_CENTRAL,
+    SHUFFLED_EPOCHS,
+)
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
@@ -303,6 +309,8 @@ class AdapedPlan(TrainingPlan):
     def config(self) -> dict[str, Any]:
         names = ("preset", "noise_multiplier", "psi_noise_multiplier", "psi_clip", "local_steps")
         told = {name: getattr(self.question, name) for name in names}
+        if self.question.prior != DISTILLATION:
+            told["prior"] = self.question.prior
         return {"mechanism": "adaped", "clip": self.settings.clip, **told}
 
     @property

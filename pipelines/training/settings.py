@@ -17,6 +17,7 @@ from beam_ldp.pipelines.usage.train import (
     BASELINES,
     BUNDLED,
     CLDP_SGD,
+    DISTILLATION,
     FEDAVG,
     LOCAL_CENTRAL,
     POINT,
@@ -42,6 +43,11 @@ _ONLY: dict[str, tuple[str, ...]] = {
 
 _CLIPS = {"l2": 0.005, "linf": 0.01, "l1": 0.1}
 _CENTRAL_CLIPS = {ADAPED: 1.0, LOCAL_CENTRAL: 0.05}
+_SCALES = {  # psi at the start, and its range
+    DISTILLATION: (5.0, "2:50"),
+    "gaussian": (1.0, "0.02:10"),
+    "laplace": (1.0, "0.03:10"),
+}
 _CLASSES = 10  # where nobody says how many
 # Server steps are given as length moved per round along a clipped gradient.
 _STEPS = {"l2": 0.1, "linf": 0.001, "l1": 0.1}
@@ -166,8 +172,11 @@ def check_train(given: Arguments) -> TrainSettings:
 def _question(given: Arguments) -> TrainingQuestion:
     """What was given, with the defaults that depend on other settings."""
     question = TrainingQuestion(**given["training"])
+    psi, psi_range = _SCALES[question.prior]
     return replace(
         question,
+        psi=question.psi or psi,
+        psi_range=question.psi_range or psi_range,
         features=_split(question.features),
         baselines=_split(question.baselines),
         psi_noise_multiplier=question.psi_noise_multiplier or 10 * question.noise_multiplier,
@@ -193,6 +202,8 @@ def _check_algorithm(settings: TrainSettings, given: Arguments) -> None:
         for flag, value, usual in told:
             if value != usual:
                 raise UsageError(f"--{flag} must be {usual} with --algorithm {algorithm}")
+    if question.prior != DISTILLATION and question.preset == "printed":
+        raise UsageError(f"--prior {question.prior} needs --preset safe")
     if algorithm == LOCAL_CENTRAL:
         need(USAGE, given, "training.projection")
     allowed = {LOCAL_CENTRAL: ("self",), ADAPED: ("fixed", "full")}.get(algorithm, SAMPLINGS)

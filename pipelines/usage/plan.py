@@ -335,15 +335,15 @@ class ConvexTraining:
     )  # fmt: skip
     lipschitz: float = setting(
         1.0, "largest norm of the gradient of a loss (default 1)", NUMBER, flag="lipschitz",
-        metavar="L", basic=True,
+        metavar="C", basic=True,
     )  # fmt: skip
     diameter: float = setting(
         2.0, "Euclidean diameter of the set of parameters (default 2)", NUMBER, flag="diameter",
-        metavar="DM", basic=True,
+        metavar="C", basic=True,
     )  # fmt: skip
     rounds: tuple[int, ...] = setting(
         (), "number of rounds; may be repeated (default: 1, 3, 10, 32 ... 100,000)", WHOLE,
-        flag="rounds", metavar="T", many=True, basic=True,
+        flag="rounds", metavar="N", many=True, basic=True,
     )  # fmt: skip
 
 

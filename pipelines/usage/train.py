@@ -11,6 +11,7 @@ from beam_ldp.settings.sections import Charge, Mechanism, Noise, Output, Privacy
 ALGORITHMS = CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = (
     "cldp-sgd", "fedavg", "adaped", "local-central",
 )  # fmt: skip
+PRIORS = DISTILLATION, _, _ = "distillation", "gaussian", "laplace"
 ADAPTIVE = "adaptive"  # the clipping norm that follows a quantile
 BASELINES = ("non-private", "central-dp", "local-only")
 BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
@@ -176,6 +177,12 @@ class Personal:
         "warning (default safe)",
         flag="preset", choices=("safe", "printed"),
     )  # fmt: skip
+    prior: str = setting(
+        DISTILLATION,
+        "what ties personal models to the shared one: distillation of its predictions, or a "
+        "gaussian or laplace prior of their weights around its own (default distillation)",
+        flag="prior", choices=PRIORS,
+    )  # fmt: skip
     noise_multiplier: float = setting(
         0.0,
         "standard deviation of the noise, as a multiple of {training.clip} (adaped) or "
@@ -184,7 +191,7 @@ class Personal:
     )  # fmt: skip
     psi_noise_multiplier: float = setting(
         0.0,
-        "the same for the scale of the distillation, psi (default: ten times "
+        "the same for the scale of the distillation or of the prior, psi (default: ten times "
         "{training.noise_multiplier})",
         POSITIVE, flag="psi-noise-multiplier", metavar="Z",
     )  # fmt: skip
@@ -193,10 +200,11 @@ class Personal:
         POSITIVE, flag="psi-clip", metavar="C",
     )  # fmt: skip
     psi: float = setting(
-        5.0, "psi at the start (default 5)", POSITIVE, flag="psi", metavar="P",
+        0.0, "psi at the start (default 5; with a prior 1)", POSITIVE, flag="psi", metavar="P",
     )  # fmt: skip
     psi_range: str = setting(
-        "2:50", "range that psi is kept in; public (default 2:50)",
+        "",
+        "range that psi is kept in; public (default 2:50; gaussian 0.02:10, laplace 0.03:10)",
         flag="psi-range", metavar="LOW:HIGH",
     )  # fmt: skip
     local_steps: int = setting(
