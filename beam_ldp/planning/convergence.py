@@ -45,7 +45,7 @@ def second_moment(
     The thesis prints it without the factor of the dimension (Lemma 4.3.2), which is wrong for
     "linf": a gradient with ||g||_inf <= L can have ||g||_2^2 = d L^2.
 
-    >>> second_moment("linf", 100, 0.1, 5.0, 50)
+    >>> round(second_moment("linf", 100, 0.1, 5.0, 50), 6)
     1.1
     """
     factor = float(dimension) if norm == "linf" else 1.0
@@ -70,7 +70,7 @@ def multiset_bits(messages: int, bits: int) -> float:
     of one round take, counted as a histogram (thesis, section 4.3.3).
 
     >>> multiset_bits(1, 15), round(multiset_bits(100, 4), 1)  # 400 bits one by one
-    (15.0, 58.5)
+    (15.0, 61.1)
     """
     check_integer("messages", messages, 1)
     check_integer("bits", bits, 0)

@@ -88,7 +88,8 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
         table.add_row("guarantee", "[bold red]none: a simulation with a seed[/bold red]")
     else:
         local = promise(randomizer.local_epsilon)
-        table.add_row("local epsilon", f"{local}, odds of {odds(randomizer.local_epsilon)}")
+        told = odds(randomizer.local_epsilon) if randomizer.protects_alone else ""
+        table.add_row("local epsilon", f"{local}, odds of {told}" if told else local)
         table.add_row(
             "epsilon",
             f"{number(float(bound))} at delta = {settings.privacy.delta:g} for {n:,} reports",

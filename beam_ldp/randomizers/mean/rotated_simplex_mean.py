@@ -74,11 +74,9 @@ class RotatedSimplexMean(RandomCodebookMean):
 
     @classmethod
     def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
-        bits = min(_PLANNED_BITS, dimension.bit_length() - 1)
-        check_numbers(dimension << 1)
-        fits = (MOST_NUMBERS // dimension).bit_length() - 1
-        seeds = PLANNED_SEEDS if bits else ()
-        return [{"index_bits": min(bits, fits), "seed_bits": seed} for seed in seeds]
+        check_numbers(dimension << 2)
+        most = min(_PLANNED_BITS, dimension.bit_length() - 1, _bits_within(dimension))
+        return [{"index_bits": most, "seed_bits": seed} for seed in PLANNED_SEEDS if most]
 
     def __post_init__(self) -> None:
         if self.dimension < self.num_candidates:
@@ -115,6 +113,11 @@ class RotatedSimplexMean(RandomCodebookMean):
             float(self.fixed_point.largest), self.fixed_point.square_shift, total,
         )  # fmt: skip
         return total
+
+
+def _bits_within(dimension: int) -> int:
+    """As many as plans have the time for: d M^2 numbers are multiplied for a report."""
+    return ((MOST_NUMBERS // dimension).bit_length() - 1) // 2
 
 
 class SimplexNodes:

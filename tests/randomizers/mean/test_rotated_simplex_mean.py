@@ -122,7 +122,7 @@ def test_what_is_refused(options, message):
 
 
 @pytest.mark.exact
-def test_plans_take_as_many_corners_as_there_are_dimensions_for():
-    for dimension, bits in ((2, 1), (15, 3), (1000, 5)):
+def test_plans_take_as_many_corners_as_there_are_dimensions_and_time_for():
+    for dimension, bits in ((2, 1), (15, 3), (256, 5), (784, 4), (65_000, 1)):
         found = list(RotatedSimplexMean.variants(dimension))
         assert found == [{"index_bits": bits, "seed_bits": seeds} for seeds in (48, 32)]
