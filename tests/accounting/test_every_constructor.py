@@ -15,6 +15,7 @@ from beam_ldp.accounting import (
     ShuffleAccountant,
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
+    ShuffledSharesDpEvent,
     SubsampledShuffledDpEvent,
     local_event,
     mixed_shuffled_event,
@@ -55,6 +56,7 @@ OWN = {
     "SubsampledShuffledDpEvent of one epoch": SubsampledShuffledDpEvent(
         LOCAL, 60_000, 2000, sampling="shuffled_epochs", rounds=30
     ),
+    "ShuffledSharesDpEvent": ShuffledSharesDpEvent(16, 1000, 3.0, 24, 9, 10_000),
     "CommittedDpEvent": CommittedDpEvent(
         dp_accounting.ComposedDpEvent([SHUFFLED, NOISE]), DELTA / 20
     ),
@@ -86,9 +88,10 @@ REFUSED = {
     ),
 }
 EVENTS = OWN | THEIRS
+_OF_CHANCES = ("CommittedDpEvent", "ShuffledSharesDpEvent")
 UNPRICED = {  # by filters over orders: no order is known, or chances were set aside for none
     *(("TruncatedSubsampledGaussianDpEvent", kind) for kind in ("adaptive", "order", "chances")),
-    *(("CommittedDpEvent", kind) for kind in ("adaptive", "order")),
+    *((name, kind) for name in _OF_CHANCES for kind in ("adaptive", "order")),
 }
 NEITHER = {"NoOpDpEvent", "NonPrivateDpEvent"}  # the suite has them
 
