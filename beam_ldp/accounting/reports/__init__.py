@@ -1,0 +1,53 @@
+"""What people sent and how it was shuffled: inert records of what ran, not of what it costs.
+
+Prices are computed from these alone. Each is a privacy event too (`beam_ldp.accounting.events`), of
+a class derived from the one here, once an event is asked for: `dp_accounting` takes a second to
+load. They hold numbers and tuples only, because dp-accounting 0.6 takes strings apart when it turns
+an event into a named tuple; text travels as code points.
+"""
+
+from beam_ldp.accounting.reports.local import (
+    UNKNOWN_GROUPS,
+    LocalReports,
+    PackedPair,
+    pack_pair,
+    pack_pairs,
+    unpack_pair,
+)
+from beam_ldp.accounting.reports.sampled import (
+    POISSON,
+    SELF,
+    SHUFFLED_EPOCHS,
+    WITHOUT_REPLACEMENT,
+    SampledReports,
+)
+from beam_ldp.accounting.reports.shuffled import (
+    ComposedReports,
+    ShuffledMessages,
+    ShuffledReports,
+    crowd_of,
+    failure_of,
+    hidden_users,
+    with_crowd,
+)
+
+__all__ = [
+    "POISSON",
+    "SELF",
+    "SHUFFLED_EPOCHS",
+    "UNKNOWN_GROUPS",
+    "WITHOUT_REPLACEMENT",
+    "ComposedReports",
+    "LocalReports",
+    "PackedPair",
+    "SampledReports",
+    "ShuffledMessages",
+    "ShuffledReports",
+    "crowd_of",
+    "failure_of",
+    "hidden_users",
+    "pack_pair",
+    "pack_pairs",
+    "unpack_pair",
+    "with_crowd",
+]

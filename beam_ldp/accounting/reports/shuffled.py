@@ -1,0 +1,200 @@
+"""Shuffled batches: one report of each person, or several messages; and who hides in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import attr
+
+from beam_ldp.accounting.divergences.hockey_stick import check_reports
+from beam_ldp.accounting.reports.local import (
+    LocalReports,
+    as_messages,
+    of_one_person,
+    positive,
+    some_messages,
+    whole_number,
+)
+from beam_ldp.randomizers.checks import check_fraction, check_integer
+from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE
+
+
+def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:
+    of_one_person(instance, attribute, value)
+    if value.messages != 1:
+        raise ValueError(
+            f"{attribute.name} must be of one message, got one of {value.messages}, each of which "
+            "is permuted on its own: make the event with "
+            "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
+        )
+
+
+def _fakes(instance: Any, attribute: Any, value: int) -> None:
+    whole_number(0)(instance, attribute, value)
+    mixed = instance.local_event.mixed
+    if mixed and (value or instance.num_reports > mixed + 1):
+        raise ValueError(
+            "num_reports and num_fakes of a crowd of several budgets follow from its people: make "
+            "the event with beam_ldp.accounting.mixed_shuffled_event(kinds, num_fakes)"
+        )
+    if value >= instance.num_reports:
+        raise ValueError(
+            f"num_fakes must be below num_reports ({instance.num_reports}), got {value}"
+        )
+    instance.local_event.crowd_size(1)  # refuses one that has no rule
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ShuffledReports:
+    """The shuffled reports of `num_reports` people (or any function of their multiset).
+
+    Neighbouring data sets differ in the value of one person (replace-one).
+
+    Attributes:
+        local_event: How each report was randomized.
+        num_reports: Well-formed reports received.
+        num_fakes: Of them, as many as may be fake, at most: those hide nobody.
+    """
+
+    local_event: LocalReports = attr.ib(validator=_shuffled_local)
+    num_reports: int = attr.ib(converter=check_reports)
+    num_fakes: int = attr.ib(default=0, validator=_fakes)
+
+    @property
+    def num_honest(self) -> int:
+        """Reports that are certainly not fake."""
+        return self.num_reports - self.num_fakes
+
+    @property
+    def crowd(self) -> int:
+        """Honest reports among which one hides, by the mechanism's own rule."""
+        return self.local_event.crowd_size(self.num_honest)
+
+    @property
+    def failure_probability(self) -> float:
+        """That the crowd is smaller than `crowd`: delta must cover it."""
+        return SMALLER_GROUP_CHANCE if self.local_event.public_groups > 1 else 0.0
+
+    @property
+    def local_epsilon(self) -> float:
+        """What protects a person against whoever sees the report before the shuffle."""
+        return self.local_event.local_epsilon
+
+
+def _as_witness(witness: Iterable[Any]) -> tuple[tuple[int, float, float], ...]:
+    return tuple((int(count), float(first), float(second)) for count, first, second in witness)
+
+
+def _witness(instance: Any, attribute: Any, value: tuple[tuple[int, float, float], ...]) -> None:
+    if not all(n >= 1 and 0 < first < 1 and 0 < second < 1 for n, first, second in value):
+        raise ValueError("witness must hold counts >= 1 with two probabilities in (0, 1)")
+
+
+def _sum_of_messages(event: Any) -> float:
+    return math.fsum(count * budget for count, budget in event.messages)
+
+
+def _places(instance: Any, attribute: Any, value: int) -> None:
+    check_integer("places", value, 1)
+
+
+def _squared_change(instance: Any, attribute: Any, value: float | None) -> None:
+    if value is None:
+        return
+    positive(instance, attribute, value)
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ShuffledMessages:
+    """The shuffled messages of `num_reports` people, several each, every column permuted alone.
+
+    Each message is a two-response report: a noisy bit, about a place that does not depend on the
+    data. Nothing links a person's messages. Neighbouring data sets differ in the value of one
+    person (replace-one), hence in one message per column.
+
+    Attributes:
+        messages: `(count, message_epsilon)`: so many columns of that local budget each.
+        num_reports: Honest people whose messages each shuffler permuted.
+        squared_change: For vectors of bounded length, how far they can be apart (see
+            `beam_ldp.accounting.shuffle.bounded_change`); None if all of a person's bits may flip.
+        local_epsilon: The declared local budget of all messages of one person; by default the sum.
+        witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
+            columns in which the victim's bit is one with probability `first` or `second`, and
+            everybody else's with `second`. Empty where none is known.
+        places: Of how many places, or more, each message speaks about one that is drawn.
+    """
+
+    messages: tuple[tuple[int, float], ...] = attr.ib(
+        converter=as_messages, validator=some_messages
+    )
+    num_reports: int = attr.ib(converter=check_reports)
+    squared_change: float | None = attr.ib(
+        default=None, converter=attr.converters.optional(float), validator=_squared_change
+    )
+    local_epsilon: float = attr.ib(
+        default=attr.Factory(_sum_of_messages, takes_self=True),
+        converter=float,
+        validator=positive,
+    )
+    witness: tuple[tuple[int, float, float], ...] = attr.ib(
+        default=(), converter=_as_witness, validator=_witness
+    )
+    places: int = attr.ib(default=1, validator=_places)
+
+    @property
+    def crowd(self) -> int:
+        """People among whom one hides."""
+        return self.num_reports
+
+
+# How many people hide each other, where some reports may be fake --------------------------
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ComposedReports:
+    """Several records about the same people, whose costs add up.
+
+    Attributes:
+        events: the records.
+    """
+
+    events: tuple[Any, ...]
+
+
+def hidden_users(num_users: int, honest_fraction: float) -> int:
+    """The users whose reports are certainly not fake: those who hide each other."""
+    check_fraction("honest_fraction", honest_fraction, "(]")
+    # The fraction as written: floor(0.1 * 10) must be 1 and floor(0.29 * 100) must be 29.
+    return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
+
+
+def with_crowd(event: Any, crowd: int) -> Any:
+    """The event of a shuffled release in which a report hides among so many honest ones, counted.
+
+    In every column of messages; the mechanism's own rule is not applied to that number again.
+
+    >>> from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+    >>> with_crowd(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10), 7).crowd
+    7
+    """
+    if hasattr(event, "events"):  # dp_accounting's ComposedDpEvent
+        return attr.evolve(event, events=[with_crowd(part, crowd) for part in event.events])
+    if not isinstance(event, ShuffledReports):
+        return attr.evolve(event, num_reports=crowd)
+    return attr.evolve(event.local_event, public_groups=1).shuffled(crowd)
+
+
+def crowd_of(event: Any) -> int:
+    """People among whom a report hides in a shuffled release; the fewest, of several columns; one
+    where none of them is shuffled, as where a server adds noise."""
+    if hasattr(event, "events"):
+        return min(map(crowd_of, event.events))
+    return int(getattr(event, "crowd", 1))
+
+
+def failure_of(event: Any) -> float:
+    """What delta must cover besides an event's losses: that a crowd is smaller than supposed."""
+    return float(getattr(event, "failure_probability", 0.0))
