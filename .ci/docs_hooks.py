@@ -62,6 +62,8 @@ READ = {
     "the green one of the left picture spends them on fewer people and stays close.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "
     "distance between two curves at one height; the band is the spread over seeds, the dotted line no privacy at all.",
+    "message_curves.png": "Left, how fast a mechanism learns for what it tells a server; right, for what it tells readers of "
+    "models: between two curves at one height lies the price of one in units of the other. Bands are spreads over seeds.",
     "mean_figure_3.2a.png": "Lower is better; black is ours. Where a dotted curve runs below a black one, that peer is "
     "more accurate there.",
     "mean_figure_3.2b.png": "The distance of the black curve to the lowest dotted one is what not trusting a curator "

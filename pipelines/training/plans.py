@@ -66,6 +66,7 @@ from beam_ldp.randomizers.mean import (
     compact_mean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.settings.sections import MOST_PROMISED
 
@@ -73,12 +74,15 @@ SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip as
 
 _THESIS = ("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1")
 _L2 = (PrivUnit, PrivUnitGaussian, SeparatedMean, L2Mean)
+_OF_ONE_SAMPLE = "{} come from one sample: composed among those drawn, and then sampled"
 _SAMPLING = {"fixed": "without_replacement", "full": "without_replacement", "self": "self",
              SHUFFLED_EPOCHS: "shuffled_epochs"}  # fmt: skip
 
 
 def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
-    """The mechanism of one report: one message, so that its own pair prices it.
+    """The mechanism of one report, with as many messages as it was asked for.
+
+    By default a vector of `linf` goes in one message; of the other norms the mechanism chooses.
 
     Raises:
         UsageError: if the name is none of its norm, or the parameters do not fit.
@@ -95,11 +99,20 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
             f"--mechanism must be auto or one of {', '.join(by_name)} with --norm {norm}, "
             f"got {name}"
         )
-    one: dict[str, Any] = {}
-    if norm == "linf":
-        one = {"messages": (1,), "message_epsilons": (epsilon,)}
+    kind, count = by_name[name], settings.mechanism.messages
+    own: dict[str, Any] = {}
+    if count is not None and not issubclass(kind, BlockMean):
+        raise UsageError(f"--messages is for LInfMean, L1Mean and L2Mean, not for {name}")
+    if count is not None or norm == "linf":
+        count = count or 1
+        if count > dimension:
+            raise UsageError(
+                f"--messages must be at most {dimension:,}, the parameters of the model, "
+                f"got {count:,}"
+            )
+        own = {"messages": (count,), "message_epsilons": (epsilon / count,)}
     try:
-        return compact_mean(by_name[name], dimension, local_epsilon=epsilon, radius=radius, **one)
+        return compact_mean(kind, dimension, local_epsilon=epsilon, radius=radius, **own)
     except ValueError as error:
         raise UsageError(f"--mechanism {name}: {error}") from None
 
@@ -160,10 +173,9 @@ class ReportPlan(TrainingPlan):
 
     @cached_property
     def event(self) -> dp_accounting.DpEvent:
-        if self._by_message:
-            return dp_accounting.ComposedDpEvent(
-                [shuffled_event(part, self.least_reports) for part in self.parts]
-            )
+        if not self.schedule.sampled and (self.bit is not None or self.messages > 1):
+            events = [shuffled_event(part, self.least_reports) for part in self.parts]
+            return events[0] if self.bit is None else dp_accounting.ComposedDpEvent(events)
         return self._event_of(joint_event(self.parts))
 
     @property
@@ -200,7 +212,13 @@ class ReportPlan(TrainingPlan):
         if self.bit is not None:
             bit = f" and a bit about the norm, local epsilon = {number(self.bit.local_epsilon)}"
         own = type(self.mechanism).__name__
-        return f"{own}, local epsilon = {number(self.mechanism.local_epsilon)}{bit}"
+        many = f" in {self.messages:,} messages" if self.messages > 1 else ""
+        return f"{own}, local epsilon = {number(self.mechanism.local_epsilon)}{many}{bit}"
+
+    @property
+    def messages(self) -> int:
+        """Of one vector."""
+        return self.mechanism.messages_per_user
 
     @property
     def report_epsilon(self) -> float:
@@ -226,14 +244,12 @@ class ReportPlan(TrainingPlan):
     @property
     def pricing_note(self) -> str:  # type: ignore[override]
         if self.bit is None:
-            return ""
+            sampled = self.messages > 1 and self.schedule.sampled
+            return _OF_ONE_SAMPLE.format("the messages of a report") if sampled else ""
         if self._by_message:
             return "the report and the bit about its norm are two shuffled messages"
         if joint_event(self.parts).columns:
-            return (
-                "the report and the bit about its norm are two messages of one sample: composed "
-                "among those drawn, and then sampled"
-            )
+            return _OF_ONE_SAMPLE.format("the report and the bit about its norm")
         return (
             "the report and the bit about its norm come from one sample: the cost proved for them "
             "is that of any mechanism with the sum of their local epsilons"

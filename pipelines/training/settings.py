@@ -38,6 +38,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "training.baselines": (CLDP_SGD, FEDAVG),
     "training.least_clients": (CLDP_SGD, FEDAVG),
     "training.dropout": (CLDP_SGD, FEDAVG),
+    "mechanism.messages": (CLDP_SGD, FEDAVG),
     "privacy.local_epsilon": (CLDP_SGD, FEDAVG, LOCAL_CENTRAL),
 }
 

@@ -271,11 +271,11 @@ def _rests_on(record: TrainRecord) -> str:
             "whether a client that was drawn came depends neither on its data nor on who else was "
             "drawn"
         )
-    if record.adaptive_clip and record.sampling != "full":
-        local: Any = (record.round_event or {}).get("event", {}).get("local_event", {})
+    local: Any = (record.round_event or {}).get("event", {}).get("local_event", {})
+    if record.sampling != "full" and (record.adaptive_clip or local.get("messages", 1) > 1):
+        what = " and the bit about its norm" if record.adaptive_clip else "'s messages"
         lines.append(
-            "a report and the bit about its norm as messages of one sample: composed among those "
-            "drawn, and then sampled"
+            f"a report{what} as made from one sample: composed among those drawn, and then sampled"
             if local.get("columns")
             else "the sum of the local epsilons of a report and of the bit about its norm: nothing "
             "better is proved for two messages of different kinds from one sample"

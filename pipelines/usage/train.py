@@ -313,12 +313,17 @@ PARTS = (
         "mechanism",
         Mechanism,
         _COST,
-        only=("name",),
+        only=("name", "messages"),
         own={
             "name": {
                 "help": "auto: PrivUnit (l2), LInfMean (linf), L1Mean (l1); for l2 also "
                 "PrivUnitGaussian, SeparatedMean, L2Mean (the fewest bits)"
-            }
+            },
+            "messages": {
+                "help": "LInfMean, L1Mean, L2Mean: messages of one report, each with the same "
+                "share of {privacy.local_epsilon} and shuffled on its own; one for every 2 of it "
+                "errs least, more cost less after the shuffle (default: linf 1, else so many)"
+            },
         },
     ),
     Part("training", Personal, "personal models (adaped)"),

@@ -543,8 +543,22 @@ def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
     assert "following the median of the norms" in text and "sum of their local epsilons" in said
 
 
+def test_several_messages_of_a_report_are_sent_and_priced_together(tmp_path, capfd):
+    """Three rounds; three messages of 8 bits of a place and one of a bit: 27 bits, in 4 bytes."""
+    flags = f"{QUICK} --norm linf --messages 3 --clients-per-round 479"
+    told, said, text = trained(tmp_path, capfd, flags)
+    record = told["privacy"]
+    assert (record["rounds"], record["report_epsilon"], record["local_epsilon"]) == (3, 4.0, 12.0)
+    assert record["epsilon"] == float(plan_of(f"{flags} --dry-run").epsilon_of(3))
+    assert record["mechanism"]["messages"] == [3] and record["dropped_reports"] == 0
+    assert record["bits_per_report"] == 27 and record["bits_per_client"] == 32
+    assert record["round_event"]["event"]["local_event"]["messages"] == 3
+    assert "a report's messages as made from one sample" in text
+
+
 @pytest.mark.exact
-@pytest.mark.parametrize("more", ["", "--norm linf --sampling shuffled-epochs"])
+@pytest.mark.parametrize("more", ["", "--norm linf --sampling shuffled-epochs",
+                                  "--norm linf --messages 3"])  # fmt: skip
 def test_the_plan_has_the_bit_that_clients_send(more):
     plan = plan_of(f"{QUICK} --dry-run --clip adaptive {more}")
     assert AdaptiveClip(plan.bit.local_epsilon).mechanism == plan.bit
