@@ -59,6 +59,7 @@ OWN_MODULES = {
     "RecursiveHadamardResponse": "frequency.recursive_hadamard_response",
     "RefinableResponse": "frequency.refinable_response",
     "RotatedSimplexMean": "mean.rotated_simplex_mean",
+    "RoundedDirectionMean": "mean.rounded_directions",
     "ScalarMean": "mean.scalar_mean",
     "SeedCompressedMean": "mean.seed_compressed_mean",
     "SeparatedMean": "mean.separated_mean",

@@ -133,7 +133,7 @@ def test_a_round_may_lose_as_many_as_was_declared():
     fakes = DeclaredSampling(1000, 50, sampling="self", num_fakes=100)
     assert fakes.event(local_event(ONE_BIT), 1).num_honest == 900
     for wrong in ({"least_received": 51}, {"sampling": "self", "least_received": 45}):
-        with pytest.raises(ValueError, match="num_received must be"):
+        with pytest.raises(ValueError, match="least_received must be"):
             DeclaredSampling(1000, 50, **wrong)
 
 

@@ -76,7 +76,9 @@ def flags(place: Path, out: str, *more: str, dataset: str = "open") -> list[str]
 
 @pytest.fixture(scope="module")
 def released(place: Path) -> Path:
-    assert main(flags(place, "out", "--run-id=monday")) == DONE
+    with pytest.MonkeyPatch.context() as patched:  # other tests of the process may have set it
+        patched.delenv("MLFLOW_TRACKING_URI", raising=False)
+        assert main(flags(place, "out", "--run-id=monday")) == DONE
     return place / "out"
 
 

@@ -205,6 +205,7 @@ def _every_event() -> Iterator[tuple[str, Any]]:
     ):  # fmt: skip
         yield "SubsampledShuffledDpEvent", as_event(any_of.sampled(50_000, 10_000, **how))
     yield "SubsampledShuffledDpEvent", as_event(several.sampled(50_000, 10_000))
+    yield "ShuffledSharesDpEvent", all_events.ShuffledSharesDpEvent(16, 1000, 3.0, 24, 9, 10_000)
     yield "CommittedDpEvent", CommittedDpEvent(as_event(shuffled), 1e-9)
     yield "GaussianDpEvent", noise
     yield "LaplaceDpEvent", dp_accounting.LaplaceDpEvent(2.0)
@@ -238,6 +239,7 @@ def test_every_event_has_a_certificate_or_a_reason() -> None:
     assert {kind for kind, _ in reasons} == {
         "ShuffledMessagesDpEvent", "SubsampledShuffledDpEvent", "ComposedDpEvent", "ZCDpEvent",
         "RandomizedResponseDpEvent", "TruncatedSubsampledGaussianDpEvent",
+        "ShuffledSharesDpEvent",
     }  # fmt: skip
     assert all(why.startswith(EXCUSES) for _, why in reasons), reasons
     assert len({why for _, why in reasons}) == len(reasons)  # each its own
