@@ -43,11 +43,17 @@ if TYPE_CHECKING:
     from tff_adapters.flows import flows_of, no_client_metrics
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
-    from tff_adapters.training import PrivacyReleaseManager, train, train_adaped
+    from tff_adapters.training import (
+        ChargedProcess,
+        PrivacyReleaseManager,
+        train,
+        train_adaped,
+    )
     from tff_adapters.vectors import AdaptiveClip
 
 __all__ = [
     "AdaptiveClip",
+    "ChargedProcess",
     "ClientKernel",
     "DeclaredSampling",
     "EpsilonBudget",
@@ -96,6 +102,7 @@ _MODULES = {
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
+    "ChargedProcess": "training",
     "PrivacyReleaseManager": "training",
     "build_cldp_sgd": "cldp_sgd",
     "build_dp_adaped": "adaped",

@@ -248,6 +248,47 @@ class Tracker(Protocol):
     def log(self, values: Mapping[str, float], step: int) -> None: ...
 
 
+class ChargedProcess(tff.learning.templates.LearningProcess):  # type: ignore[misc]
+    """A learning process whose every round is charged before any client is asked.
+
+    For programs that run rounds themselves, and may be killed and go on from a saved state
+    (`tff.learning.programs.train_model` with a state manager): a round that ran and was lost was
+    charged, and its repetition is charged anew. The ledger so counts at least the rounds that ran;
+    `PrivacyReleaseManager`, which charges after a round, misses one that was saved, not released.
+    What a client that sends nonsense adds to the cost of its round is not known before it, and not
+    charged here: `tff_adapters.train` does.
+
+    Args:
+        process: a learning process whose aggregator is ours.
+        tracker: an open `mlflow_ldp.PrivacyTracker`.
+        public_flows: as for `train`.
+
+    Raises:
+        UnpricedFlowError: if something leaves clients that nothing prices.
+        BudgetExceededError: by `next`, if the round does not fit: nobody was asked.
+    """
+
+    def __init__(
+        self, process: Any, tracker: Tracker, *, public_flows: Mapping[str, str] | None = None
+    ) -> None:
+        self.flows = check_flows(process, public_flows)
+        self._tracker, self._round = tracker, process.next
+        super().__init__(
+            process.initialize, process.next, process.get_model_weights, process.set_model_weights
+        )
+
+    @property
+    def next(self) -> Any:
+        """A round: charged, then run."""
+        return self._charged
+
+    def _charged(self, state: Any, clients: Sequence[Any]) -> Any:
+        event = planned_event(state, len(clients))
+        if event is not None and not isinstance(event, dp_accounting.NoOpDpEvent):
+            self._tracker.charge(event, num_reports=len(clients))
+        return self._round(state, clients)
+
+
 class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
     """Writes the metrics of rounds to MLflow, with what they cost.
 
