@@ -179,6 +179,7 @@ def workers_ended() -> Iterator[None]:
 
 
 def _end() -> None:
+    gc.unfreeze()  # what a program froze is in no list of objects
     kinds = {type(manager) for manager in _managers()}
     end_workers()
     for kind in kinds:  # what its destructor would end is ended, and its modules are gone by then
