@@ -248,7 +248,7 @@ class Tracker(Protocol):
     def log(self, values: Mapping[str, float], step: int) -> None: ...
 
 
-class ChargedProcess(tff.learning.templates.LearningProcess):  # type: ignore[misc]
+class ChargedProcess(tff.learning.templates.LearningProcess):
     """A learning process whose every round is charged before any client is asked.
 
     For programs that run rounds themselves, and may be killed and go on from a saved state

@@ -82,9 +82,8 @@ def main(folder: Path, url: str, rounds: int, moment: str, fatal: int) -> None:
             at("saved", version)
 
     class Shows(tff.program.ReleaseManager):
-        async def release(self, value, key):
-            if key.endswith(f"_{fatal}"):  # the model after that round
-                at("released", fatal)
+        async def release(self, value, key):  # metrics by round, models by names
+            at("released", key)
 
     cluster = tff.backends.native.create_async_local_cpp_execution_context()
     tff.framework.set_default_context(tff.program.NativeFederatedContext(cluster))
@@ -110,6 +109,7 @@ def main(folder: Path, url: str, rounds: int, moment: str, fatal: int) -> None:
                 train_total_rounds=rounds,
                 program_state_manager=Saves(folder / "states"),
                 model_output_manager=Shows(),
+                train_metrics_manager=Shows(),
                 evaluation_manager=None,
                 evaluation_periodicity=1,
             )
