@@ -36,10 +36,9 @@ ROOM = "beam_ldp.accounting"
 MODULES = (
     "events",
     "prices",
-    "reports",
     *(
         f"{folder}.{file.stem}"
-        for folder in ("composition", "divergences", "shuffle")
+        for folder in ("composition", "divergences", "reports", "shuffle")
         for file in sorted((ROOT / ROOM.replace(".", "/") / folder).glob("[a-z]*.py"))
     ),
 )
