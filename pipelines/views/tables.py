@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -88,7 +89,7 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
         table.add_row("guarantee", "[bold red]none: a simulation with a seed[/bold red]")
     else:
         local = promise(randomizer.local_epsilon)
-        told = odds(randomizer.local_epsilon) if randomizer.protects_alone else ""
+        told = odds(randomizer.local_epsilon) if math.isfinite(randomizer.local_epsilon) else ""
         table.add_row("local epsilon", f"{local}, odds of {told}" if told else local)
         table.add_row(
             "epsilon",
