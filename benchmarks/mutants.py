@@ -1,11 +1,13 @@
 """Faults put into the accountant, one at a time, and the test that saw each.
 
-    python -m benchmarks.mutants            # writes benchmarks/results/mutants.md; an hour or so
+    python -m benchmarks.mutants [--number 60]    # half a minute each; goes on where it was stopped
 
 A mutant is one place of one module changed: a comparison, an operator, a minimum, a constant. The
-tests of accounting run against it until one fails: those that called the changed function first,
-the quickest of them before the others, which one run of all of them finds out. What survives is
-either no fault (the same numbers come out another way) or a test that is missing.
+tests of accounting that call the module run against it until one fails: those that call the changed
+function first, the quickest of them before the others, which one run of all of them finds out. What
+survives is either no fault (the same numbers come out another way) or a test that is missing.
+Writes results/mutants.json, from which rows of code that has changed meanwhile are left out, and
+mutants.md after every mutant.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = Path(__file__).parent / "results" / "mutants.md"
+RECORD = Path(__file__).parent / "results" / "mutants.json"
 ROOM = "beam_ldp.accounting"
 MODULES = (
     "events",
@@ -154,7 +156,8 @@ def drawn(number: int, seed: int) -> Iterator[Mutant]:
         counted = _Change(-1)
         counted.visit(ast.parse(source_of(module)))
         places += [(module, place) for place in range(counted.seen + 1)]
-    for module, place in sorted(random.Random(seed).sample(places, number)):
+    random.Random(seed).shuffle(places)
+    for module, place in places[:number]:
         found = mutated(module, place)
         assert found is not None
         line, was, became = found[1]
@@ -232,13 +235,14 @@ class _Recorder:
 
 
 class _Sorter:
-    """Puts the tests into the given order."""
+    """Leaves these tests, in the given order."""
 
     def __init__(self, order: Sequence[str]) -> None:
         self.places = {name: place for place, name in enumerate(order)}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: self.places.get(item.nodeid, len(self.places)))
+        items[:] = [item for item in items if item.nodeid in self.places]
+        items.sort(key=lambda item: self.places[item.nodeid])
 
 
 def function_around(source: str, line: int) -> int:
@@ -253,21 +257,32 @@ def function_around(source: str, line: int) -> int:
 
 
 def order_for(mutant: Mutant, calls: Mapping[str, Called]) -> list[str]:
-    """Names of tests: those that called the function, then its module, then any; quickest first."""
+    """Names of tests: those that called the function, then others of its module; quickest first.
+
+    Of a constant outside of all functions: any others, too.
+    """
     file = str((ROOT / f"{ROOM}.{mutant.module}".replace(".", "/")).with_suffix(".py"))
     place = file, function_around(source_of(mutant.module), mutant.line)
 
-    def rank(name: str) -> tuple[bool, bool, float]:
-        called = calls[name]
-        module = any(function[0] == file for function in called.functions)
-        return place not in called.functions, not module, called.seconds
+    def elsewhere(name: str) -> bool:
+        return all(function[0] != file for function in calls[name].functions)
 
-    return sorted(calls, key=rank)
+    def rank(name: str) -> tuple[bool, bool, float]:
+        return place not in calls[name].functions, elsewhere(name), calls[name].seconds
+
+    asked = (name for name in calls if not place[1] or not elsewhere(name))
+    return sorted(asked, key=rank)
 
 
 def _files() -> list[str]:
-    files = sorted((ROOT / "tests" / "accounting").rglob("test_*.py"))
-    return [str(file) for file in (*files, ROOT / "tests" / "benchmarks" / "test_price_proof.py")]
+    tests = ROOT / "tests"
+    others = (
+        "ledger/test_commitments.py",
+        "ledger/test_losses.py",
+        "benchmarks/test_price_proof.py",
+    )
+    files = [*sorted((tests / "accounting").rglob("test_*.py")), *(tests / name for name in others)]
+    return [str(file) for file in files]
 
 
 def _silently(plugins: list[object]) -> None:
@@ -340,25 +355,49 @@ def judged(mutant: Mutant, calls: Mapping[str, Called]) -> Mutant:
     return Mutant(**fields)
 
 
-def page(mutants: Sequence[Mutant]) -> str:
-    """Markdown, survivors first."""
+def page(mutants: Sequence[Mutant], left: Sequence[Mutant] = ()) -> str:
+    """Markdown, survivors first, and last what is not judged yet."""
     survived = sum(not one.killer for one in mutants)
+    still = f" {len(left)} more were drawn and are not judged yet." if left else ""
     lines = [
         "# Faults in the accountant, and what sees them",
         "",
         "`python -m benchmarks.mutants`. Each row is one place changed; the test is the quickest "
-        "of those that call the changed function and fail, or else of the others of accounting.",
+        "of those that call the changed function and fail, or else of those that call its module.",
         "",
-        f"{len(mutants) - survived} of {len(mutants)} were seen.",
+        f"{len(mutants) - survived} of {len(mutants)} were seen.{still}",
         "",
         "| module, line | was | became | seen by |",
         "|---|---|---|---|",
     ]
     for one in sorted(mutants, key=lambda one: (bool(one.killer), one.module, one.line)):
         was, became = (f"`{_short(text)}`" for text in (one.was, one.became))
-        by = one.killer.rpartition("accounting/")[2] or "**nothing**"
+        by = one.killer.rpartition("tests/")[2] or "**nothing**"
         lines.append(f"| {one.module}, {one.line} | {was} | {became} | {by} |")
+    for one in sorted(left, key=lambda one: (one.module, one.line)):
+        was, became = (f"`{_short(text)}`" for text in (one.was, one.became))
+        lines.append(f"| {one.module}, {one.line} | {was} | {became} | not judged yet |")
     return "\n".join(lines) + "\n"
+
+
+def kept() -> list[Mutant]:
+    """What was judged before, of places that are still as they were."""
+    rows = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else []
+    mutants = [Mutant(**row) for row in rows]
+    return [
+        one
+        for one in mutants
+        if one.module in MODULES
+        and (found := mutated(one.module, one.place)) is not None
+        and found[1] == (one.line, one.was, one.became)
+    ]
+
+
+def keep(mutants: Sequence[Mutant], left: Sequence[Mutant] = ()) -> None:
+    """Write the record and the page."""
+    rows = [json.dumps(asdict(one)) for one in mutants]
+    RECORD.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+    RECORD.with_suffix(".md").write_text(page(mutants, left), encoding="utf-8")
 
 
 def _short(text: str) -> str:
@@ -376,12 +415,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     import mpmath  # noqa: F401
     import scipy.stats  # noqa: F401
 
-    calls = recorded()
-    found = []
-    for mutant in drawn(told.number, told.seed):
-        found.append(judged(mutant, calls))
+    found = kept()
+    known = {(one.module, one.place) for one in found}
+    left = [one for one in drawn(told.number, told.seed) if (one.module, one.place) not in known]
+    calls = recorded() if left else {}
+    while left:
+        found.append(judged(left.pop(0), calls))
         print(json.dumps(asdict(found[-1])), flush=True)
-    PAGE.write_text(page(found), encoding="utf-8")
+        keep(found, left)
+    keep(found)
     return 0
 
 

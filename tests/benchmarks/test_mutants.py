@@ -62,7 +62,9 @@ def test_tests_that_call_the_function_come_first_quickest_first() -> None:
         "quick": Called(frozenset({here}), 1.0),
     }
     mutant = Mutant("divergences.moments", 0, one.body[-1].lineno, "a", "b")
-    assert order_for(mutant, calls) == ["quick", "slow", "module", "elsewhere"]
+    assert order_for(mutant, calls) == ["quick", "slow", "module"]
+    outside = replace(mutant, line=1)
+    assert order_for(outside, calls)[-1] == "elsewhere"
     for module in MODULES:
         assert mutants.source_of(module)
 
@@ -79,6 +81,21 @@ def test_one_run_tells_what_each_test_calls_and_then_who_sees_a_fault(monkeypatc
     assert fault is not None
     seen = mutants.judged(Mutant("divergences.loss_grid", place, *fault[1]), calls)
     assert "test_loss_grid.py::" in seen.killer
+
+
+def test_what_was_judged_is_kept_until_its_place_changes(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(mutants, "RECORD", tmp_path / "mutants.json")
+    assert mutants.kept() == []
+    first, second = [replace(one, killer="x.py::test", seconds=1.0) for one in drawn(2, seed=1)]
+    mutants.keep([first, replace(second, was="something else")])
+    assert mutants.kept() == [first]
+    assert "2 of 2 were seen" in (tmp_path / "mutants.md").read_text("utf-8")
+    monkeypatch.setattr(mutants, "recorded", lambda: {})
+    monkeypatch.setattr(mutants, "judged", lambda mutant, calls: replace(mutant, killer="t"))
+    assert mutants.main(["--number", "3"]) == 0
+    again = mutants.kept()
+    assert again[0] == first and len(again) == 3
+    assert {one.place for one in again} == {one.place for one in drawn(3, seed=1)}
 
 
 def test_a_test_without_end_is_ended(monkeypatch) -> None:
@@ -99,4 +116,6 @@ def test_survivors_stand_first() -> None:
     seen = Mutant("events", 1, 10, "a | b", "b", "tests/accounting/test_events.py::test_x", 1.0)
     told = page([seen, replace(seen, place=2, line=90, killer="")])
     assert "1 of 2 were seen" in told and told.index("**nothing**") < told.index("test_x")
-    assert "`a \\| b`" in told
+    assert "`a \\| b`" in told and "not judged" not in told
+    some = page([seen], [replace(seen, place=3, line=95)])
+    assert "1 of 1 were seen. 1 more" in some and some.splitlines()[-1].endswith("not judged yet |")
