@@ -90,7 +90,7 @@ def test_enumeration_equals_the_definition(channel, n, share):
         low, high = hockey_stick(pair, n, epsilon)
         known = by_definition(pair, n, epsilon)
         assert low - 1e-14 <= known <= high + 1e-14
-        assert high - low <= 3e-9 * high
+        assert high - low <= 3e-9 * high + 1e-15  # rounding, where the largest ratio leaves nothing
 
 
 @given(channel=channels(), n=st.integers(1, 5), share=st.floats(0.0, 1.0))
