@@ -96,8 +96,8 @@ def _heaviest_terms(pair: ShufflePair, n: int, absent: float, step: float) -> fl
     law, rarer = law_of_one(pair), _rarer_counts(len(law_of_one(pair).probability) - 2, n)
     values = law.difference - step * law.second
     rest = n - rarer.sum(axis=0)
-    base = rest * values[0] + values[2:] @ rarer - step * absent
-    slope = float(values[1] - values[0])
+    away = values[2:] @ rarer - step * absent
+    base, slope = rest * values[0] + away, float(values[1] - values[0])
     low, high = np.zeros_like(rest), rest.copy()  # of the second kind, where the sum is positive
     if slope == 0.0:
         high[base <= 0.0] = -1
@@ -107,19 +107,27 @@ def _heaviest_terms(pair: ShufflePair, n: int, absent: float, step: float) -> fl
             low = np.maximum(np.floor(ends).astype(np.int64), 0)
         else:
             high = np.minimum(np.ceil(ends).astype(np.int64), rest)
-    rows = np.flatnonzero((low <= high) & (base + np.where(slope > 0.0, high, low) * slope > 0.0))
+
+    def sums(counts: Array | Counts, row: Counts) -> Array:
+        """Of kinds, not from the base: the last digits are all that is left at the largest step."""
+        found: Array = (rest[row] - counts) * values[0] + counts * values[1] + away[row]
+        return found
+
+    best = np.where(slope > 0.0, high, low)
+    rows = np.flatnonzero((low <= high) & (sums(best, np.arange(len(rest))) > 0.0))
     if not len(rows):
         return 0.0
-    rest, base, low, high = (each[rows] for each in (rest, base, low, high))
+    rest, away, low, high, best = (each[rows] for each in (rest, away, low, high, best))
+    every = np.arange(len(rows))
     log_weights = _log_weights(pair, n)
     second, other = float(law.probability[1]), float(law.probability[0])
     peak = np.clip(np.floor((rest + 1) * (second / (second + other))).astype(np.int64), low, high)
     top = log_weights(rest - peak, peak, rows)
-    most = np.log(base + np.where(slope > 0.0, high, low) * slope)
+    most = np.log(sums(best, every))
     inside = np.clip(peak + int(np.sign(slope)), low, high)
     with np.errstate(divide="ignore"):
         largest = log_weights(rest - inside, inside, rows) + np.log(
-            np.maximum(base + inside * slope, 0.0)
+            np.maximum(sums(inside, every), 0.0)
         )
     room = top + most - largest.max() + _NEGLIGIBLE
     reach = np.ceil(1.0 + np.sqrt(np.maximum(room, 0.0) * (rest + 2) / 2)).astype(np.int64)
@@ -127,9 +135,8 @@ def _heaviest_terms(pair: ShufflePair, n: int, absent: float, step: float) -> fl
     count = np.where(room >= 0.0, last - first + 1, 0)
     row = np.repeat(np.arange(len(count)), count)
     counted = np.arange(len(row)) - np.repeat(np.cumsum(count) - count - first, count)
-    sums = np.maximum(base[row] + counted * slope, 0.0)
     logs = log_weights(rest[row] - counted, counted, rows[row])
-    return float(np.exp(logs) @ sums)
+    return float(np.exp(logs) @ np.maximum(sums(counted, row), 0.0))
 
 
 @lru_cache(maxsize=16)
