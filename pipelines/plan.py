@@ -324,16 +324,14 @@ def list_mechanisms(given: Arguments) -> None:
 
 def say_convergence(given: Arguments) -> None:
     """How close a convex training comes. Raises UsageError."""
+    from beam_ldp.pipelines.settings import need
     from beam_ldp.pipelines.views.convergence import Question
 
     told, privacy = given["convergence"], given["privacy"]
-    for home, names in (
-        ("convergence", ("clients", "clients_per_round", "dimension")),
-        ("privacy", ("epsilon", "delta")),
-    ):
-        for name in names:
-            if given[home].get(name) is None:
-                raise UsageError(f"--{name.replace('_', '-')} is missing")
+    need(
+        CONVERGENCE, given, "convergence.clients", "convergence.clients_per_round",
+        "convergence.dimension", "privacy.epsilon", "privacy.delta",
+    )  # fmt: skip
     try:
         question = Question.of(told, privacy)
         with Console(stderr=True).status("pricing rounds"):  # shown on terminals only
@@ -342,7 +340,8 @@ def say_convergence(given: Arguments) -> None:
                 question.draw(given[""]["plot"], found)
     except ValueError as error:
         name, _, rule = str(error).partition(" ")
-        flag = {"points": "points-per-client"}.get(name, name.replace("_", "-"))
-        raise UsageError(f"--{flag} {rule}") from None
+        flags = {field: about.flag for _, field, about in CONVERGENCE}
+        flag = flags.get({"points": "points_per_client"}.get(name, name))
+        raise UsageError(f"--{flag} {rule}" if flag else str(error)) from None
     question.say(found, given["output"].get("format") == "json")
     sys.stdout.flush()

@@ -173,15 +173,15 @@ class Cohorts:
         nobody = math.exp(self.clients * math.log1p(-self.clients_per_round / self.clients))
         return max(1.0, rounds * (1 - nobody))
 
-    def event(self, local_event: Any) -> dp_accounting.DpEvent:
-        """What one round releases."""
-        from beam_ldp.accounting import ShuffledDpEvent, SubsampledShuffledDpEvent
+    def event(self, mechanism: Any) -> dp_accounting.DpEvent:
+        """What one round of reports of that mechanism releases."""
+        from beam_ldp.accounting import SubsampledShuffledDpEvent, local_event, shuffled_event
 
         n, k = self.clients, self.clients_per_round
         if k == n and self.points == self.points_sampled == 1:
-            return ShuffledDpEvent(local_event, n)
+            return shuffled_event(mechanism, n)
         return SubsampledShuffledDpEvent(
-            local_event,
+            local_event(mechanism),
             n,
             k,
             points_per_client=self.points,
@@ -238,7 +238,7 @@ def convergence(
     check_positive("local_epsilon", local_epsilon)
     check_fraction("delta", delta)
     mechanism = _mechanism(problem, local_epsilon)
-    event = cohorts.event(_local_event(mechanism))
+    event = cohorts.event(mechanism)
     price = float(ShuffleAccountant().compose(event, rounds).get_epsilon(delta))
     squared_error = float(mechanism.mean_squared_error(1))
     total = second_moment(
@@ -329,12 +329,14 @@ def _within(
         high, low = low, at(low.local_epsilon / 4)
     while high.local_epsilon > low.local_epsilon * (1 + _DIGITS):
         near, far = math.log(low.local_epsilon), math.log(high.local_epsilon)
-        slope = (math.log(high.epsilon) - math.log(low.epsilon)) / (far - near)
-        guess = near + (math.log(epsilon) - math.log(low.epsilon)) / slope - _DIGITS / 3
+        guess = (near + far) / 2  # where delta allows all of it, a price is 0 and no power
+        if low.epsilon > 0:
+            slope = (math.log(high.epsilon) - math.log(low.epsilon)) / (far - near)
+            guess = near + (math.log(epsilon) - math.log(low.epsilon)) / slope - _DIGITS / 3
         margin = min(_DIGITS / 3, (far - near) / 3)
         middle = at(math.exp(min(max(guess, near + margin), far - margin)))
         low, high = (middle, high) if middle.epsilon <= epsilon else (low, middle)
-        if low is middle and math.log(epsilon / low.epsilon) <= _DIGITS:
+        if low is middle and epsilon - low.epsilon <= _DIGITS * epsilon:
             break
     return low
 
@@ -344,9 +346,3 @@ def _mechanism(problem: ConvexProblem, local_epsilon: float) -> Any:
 
     kind = getattr(mean, MECHANISMS[problem.norm])
     return kind(problem.dimension, local_epsilon, radius=problem.lipschitz)
-
-
-def _local_event(mechanism: Any) -> Any:
-    from beam_ldp.accounting import local_event
-
-    return local_event(mechanism)

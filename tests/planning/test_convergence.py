@@ -88,12 +88,22 @@ def test_a_row_is_the_formulas_and_the_accountant(norm):
 
 @pytest.mark.exact
 def test_events_say_who_reports():
-    local = local_event(PrivUnit(4, 1.0))
-    assert Cohorts(500, 500).event(local) == ShuffledDpEvent(local, 500)
-    by_coins = Cohorts(500, 50, sampling="self").event(local)
+    mechanism = PrivUnit(4, 1.0)
+    local = local_event(mechanism)
+    assert Cohorts(500, 500).event(mechanism) == ShuffledDpEvent(local, 500)
+    by_coins = Cohorts(500, 50, sampling="self").event(mechanism)
     assert (by_coins.num_users, by_coins.num_drawn, by_coins.sampling) == (500, 50, "self")
-    points = Cohorts(500, 500, points=8, points_sampled=2).event(local)
+    points = Cohorts(500, 500, points=8, points_sampled=2).event(mechanism)
     assert (points.points_per_client, points.points_sampled) == (8, 2)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("cohorts", [Cohorts(900, 900), Cohorts(900, 900, 3, 2), Cohorts(900, 30)])
+@pytest.mark.parametrize("norm", KINDS)
+def test_mechanisms_of_several_messages_have_a_price_too(norm, cohorts):
+    """At a local epsilon of 8 those of l1 and linf send several: columns, not one report."""
+    found = convergence(ConvexProblem(6, norm), cohorts, 5, 8.0, 1e-6)
+    assert 0 < found.epsilon < math.inf and found.bits_per_round > 0
 
 
 @pytest.mark.exact
@@ -122,6 +132,17 @@ def test_small_targets_are_met():
     """Below what one report of the target's own local epsilon costs in many rounds."""
     (found,) = plan_convergence(ConvexProblem(5, "l1"), Cohorts(100, 90), 0.05, 1e-9, (5000,))
     assert 0.02 < found.epsilon <= 0.05
+
+
+@pytest.mark.exact
+def test_where_delta_allows_everything_up_to_some_budget_it_is_found():
+    """The price is zero up to a local epsilon, and no power of it: the search halves."""
+    problem, cohorts = ConvexProblem(5, "l1"), Cohorts(100, 90)
+    (found,) = plan_convergence(problem, cohorts, 0.01, 0.2, (1000,), max_local_epsilon=2.0)
+    assert found.epsilon <= 0.01
+    if found.local_epsilon < 2.0:
+        above = convergence(problem, cohorts, 1000, found.local_epsilon * 1.002, 0.2)
+        assert above.epsilon > 0.01
 
 
 @pytest.mark.exact
