@@ -17,6 +17,7 @@ from flower_adapters.memory import ClientMemory, RefusedQuestionError
 from flower_adapters.messages import ARRAYS, ID_BYTES, Question, Report
 
 MEMORY = "privacy-memory"
+_FAULT = "a fault of this client, which stands in its log"
 
 
 class LocallyPrivateMod:
@@ -32,7 +33,8 @@ class LocallyPrivateMod:
     `mechanism.radius`. Everything else that the app answers (metrics, numbers of examples) stays.
     A training that fails or gives anything but finite numbers is a zero update, and stands in the
     client's log: Flower would send the text of the exception to the server, and a client that
-    keeps silent says something about itself too.
+    keeps silent says something about itself too. Of a fault of the client itself, as a memory that
+    cannot be written, the server learns that there was one.
 
     What a client tells is counted in its own file (`ClientMemory`), named in the SuperNode's
     `--node-config` as `privacy-memory`; a server cannot raise the limit, and nor can it choose the
@@ -69,9 +71,10 @@ class LocallyPrivateMod:
                 report = memory.keep(question, epsilon, lambda: self._report(update))
         except RefusedQuestionError as refusal:
             log(ERROR, "LocallyPrivateMod refuses: %s", refusal)
-            return Message(
-                Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=str(refusal)), reply_to=message
-            )
+            return _refusal(str(refusal), message)
+        except Exception as error:  # its text, with paths and more, stays here
+            log(ERROR, "LocallyPrivateMod: a fault of this client", exc_info=error)
+            return _refusal(_FAULT, message)
         log(
             INFO,
             "LocallyPrivateMod: %d bytes, local epsilon %g; told so far %g of %g",
@@ -114,12 +117,14 @@ class LocallyPrivateMod:
         self, message: Message, context: Context, call_next: ClientAppCallable
     ) -> np.ndarray:
         """What training changed, `(1, dimension)` float64; zero where it failed."""
-        before = _model(message)
         try:
-            after = _model(call_next(message, context))
-            if list(after) != list(before):
+            model = _model(message)
+            names, before = list(model), _flat(model)  # the app may change the arrays themselves
+            answer = _model(call_next(message, context))
+            after = _flat(answer)
+            if list(answer) != names or after.shape != before.shape:
                 raise ValueError("the app must answer with the arrays that it got")
-            update = _flat(after) - _flat(before)
+            update = after - before
             if np.isfinite(update).all():
                 return update[None]
             log(ERROR, "LocallyPrivateMod: not finite: a zero update")
@@ -130,6 +135,10 @@ class LocallyPrivateMod:
     def _report(self, update: np.ndarray) -> Report:
         payload = self.mechanism.pack_each(self.mechanism.randomize(update))
         return Report(payload[0].tobytes(), secrets.token_bytes(ID_BYTES))
+
+
+def _refusal(reason: str, message: Message) -> Message:
+    return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
 
 
 def check_mechanism(mechanism: MeanRandomizer) -> None:

@@ -50,7 +50,7 @@ def test_the_update_is_what_training_changed_in_the_order_of_the_arrays():
     assert changed.dtype == np.float64 and changed.tolist() == [[0.25, -0.5, 0.125]]
 
 
-def fails(_before):
+def fails(*_):
     raise ValueError(SECRET)
 
 
@@ -62,8 +62,12 @@ def other_keys(before):
     return ArrayRecord({"bias": before["bias"], "weights": before["weights"]})
 
 
+def longer(before):
+    return ArrayRecord({name: Array(np.tile(a.numpy(), 2)) for name, a in before.items()})
+
+
 @pytest.mark.exact
-@pytest.mark.parametrize("update", [fails, overflows, other_keys])
+@pytest.mark.parametrize("update", [fails, overflows, other_keys, longer])
 def test_a_training_that_fails_is_a_zero_update_and_its_reason_stays(update, tmp_path, caplog):
     """Without the mod Flower sends the text of the exception."""
     message = question_to(MECHANISM, arrays=model((1.0, 2.0, 3.0)))  # another order is no update
@@ -73,6 +77,47 @@ def test_a_training_that_fails_is_a_zero_update_and_its_reason_stays(update, tmp
         reply = ask(tmp_path / "m.db", update)
     assert not reply.has_error() and SECRET.encode() not in reply.content["report"]["payload"]
     report_of(reply)
+
+
+@pytest.mark.exact
+def test_an_answer_of_another_length_is_no_update_though_numpy_could_subtract():
+    """A model of one number, from which NumPy takes as many as come: no error, another length."""
+    mod = LocallyPrivateMod(LInfMean(1, 4.0), local_epsilon_limit=4.0)
+    one = ArrayRecord({"bias": Array(np.ones(1))})
+    message = question_to(mod.mechanism, arrays=one)
+    changed = mod._update(message, context(1, None), training(longer))
+    assert changed.tolist() == [[0.0]]
+
+
+@pytest.mark.exact
+def test_an_app_may_train_in_the_arrays_that_it_got():
+    def in_place(before):
+        before["bias"] = Array(before["bias"].numpy() + np.float32(0.25))
+        return before
+
+    message = question_to(MECHANISM, arrays=model((1.0, 2.0, 3.0)))
+    changed = MOD._update(message, context(1, None), training(in_place))
+    assert changed.tolist() == [[0.0, 0.0, 0.25]]
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("fault", ["nowhere", "no database", "mechanism"])
+def test_of_a_clients_own_fault_the_server_learns_that_there_was_one(
+    fault, tmp_path, monkeypatch, caplog
+):
+    """Paths name people, and Flower sends the text of what a mod raises."""
+    memory = tmp_path / "alice.db"
+    if fault == "nowhere":
+        memory = tmp_path / "alice" / "m.db"
+    elif fault == "no database":
+        memory.write_text("somebody's letter, and no database " * 20)
+    else:
+        monkeypatch.setattr(PrivUnit, "randomize", fails)
+    with caplog.at_level(logging.ERROR, "flwr"):
+        reply = ask(memory)
+    assert reply.has_error()
+    assert reply.error.reason == "a fault of this client, which stands in its log"
+    assert "Traceback" in caplog.text
 
 
 @pytest.mark.exact
