@@ -166,7 +166,7 @@ class LocallyPrivateFedAvg(Strategy):
         self.summary()
         result = PrivateResult(arrays=initial_arrays)
         rounds = _Rounds(self, grid, initial_arrays, train_config or ConfigRecord())
-        state = None if self.checkpoint is None else read_checkpoint(self.checkpoint)
+        state = None if self.checkpoint is None else read_checkpoint(self.checkpoint, self.training)
         if state is None:
             self._evaluate(0, initial_arrays, evaluate_fn, result)
         else:
@@ -189,7 +189,7 @@ class LocallyPrivateFedAvg(Strategy):
 
         def keep(done: Round) -> None:
             if self.checkpoint is not None:
-                write_checkpoint(self.checkpoint, done.state)
+                write_checkpoint(self.checkpoint, done.state, self.training)
 
         done = train(
             rounds,

@@ -139,6 +139,12 @@ def test_the_checkpoint_of_another_training_is_refused(tmp_path, ledger):
             pytest.raises(ValueError, match="state must be of this process"),
         ):
             run(tmp_path, 2, budget, checkpoint=file, **settings)
+    with (
+        tracker(tmp_path, ledger) as budget,
+        pytest.raises(ValueError, match="checkpoint must be of training 'another'"),
+    ):
+        run(tmp_path, 2, budget, checkpoint=file, training="another")
+    assert told(tmp_path) == [2.0] * 4
     with pytest.raises(ValueError, match="budget must hold the 1 rounds"):
         run(tmp_path, 2, checkpoint=file)  # a budget of this program's own knows nothing of them
 
