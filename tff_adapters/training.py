@@ -19,9 +19,15 @@ import tensorflow as tf
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.federated import training
-from beam_ldp.federated.record import planned_event, privacy_records
+from beam_ldp.federated.record import planned_event, privacy_records, rounds_run
 from beam_ldp.federated.samplers import FixedSizeSampling
-from beam_ldp.federated.training import EpsilonBudget, Round, Training, TrainingBudget
+from beam_ldp.federated.training import (
+    EpsilonBudget,
+    Round,
+    Training,
+    TrainingBudget,
+    refuse_half_an_epoch,
+)
 from tff_adapters.adaped import AdapedOutput, AdapedProcess, AdapedState
 from tff_adapters.adaped_steps import Classifier
 from tff_adapters.compat import tff
@@ -256,7 +262,9 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
     charged, and its repetition is charged anew. The ledger so counts at least the rounds that ran;
     `PrivacyReleaseManager`, which charges after a round, misses one that was saved, not released.
     What a client that sends nonsense adds to the cost of its round is not known before it, and not
-    charged here: `tff_adapters.train` does.
+    charged here: `tff_adapters.train` does. An epoch of `ShuffledEpochs` is charged at its first
+    round. None of its other rounds is run but once, and after the one before it, by the same
+    object: a saved state must be of the end of an epoch.
 
     Args:
         process: a learning process whose aggregator is ours.
@@ -266,6 +274,7 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
     Raises:
         UnpricedFlowError: if something leaves clients that nothing prices.
         BudgetExceededError: by `next`, if the round does not fit: nobody was asked.
+        ValueError: by `next`, if the state is amid an epoch, and not of the round that ran last.
     """
 
     def __init__(
@@ -273,6 +282,7 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
     ) -> None:
         self.flows = check_flows(process, public_flows)
         self._tracker, self._round = tracker, process.next
+        self._due: int | None = None  # the round after the one that was begun last
         super().__init__(
             process.initialize, process.next, process.get_model_weights, process.set_model_weights
         )
@@ -283,9 +293,13 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
         return self._charged
 
     def _charged(self, state: Any, clients: Sequence[Any]) -> Any:
+        number = rounds_run(state)
+        if number != self._due:
+            refuse_half_an_epoch(state)
         event = planned_event(state, len(clients))
         if event is not None and not isinstance(event, dp_accounting.NoOpDpEvent):
             self._tracker.charge(event, num_reports=len(clients))
+        self._due = number + 1
         return self._round(state, clients)
 
 

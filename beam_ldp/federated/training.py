@@ -395,7 +395,7 @@ class _Rounds:
             )
         if self.budget is not None:
             _refuse_unknown(self.budget, rounds_charged(state))
-            _refuse_half_an_epoch(state)
+            refuse_half_an_epoch(state)
         return state
 
     def run(self, number: int, state: Any, clients: Sequence[Any]) -> Any:
@@ -476,8 +476,12 @@ def _ran(
     return ran
 
 
-def _refuse_half_an_epoch(state: Any) -> None:
-    """The order of its other clients is lost: a new one would take some of them twice."""
+def refuse_half_an_epoch(state: Any) -> None:
+    """The order of its other clients is lost: a new one would take some of them twice.
+
+    Raises:
+        ValueError: if the state is amid an epoch of `ShuffledEpochs`.
+    """
     ran, each = unfinished_epoch(state)
     if ran:
         raise ValueError(

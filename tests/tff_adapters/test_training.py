@@ -14,21 +14,24 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
-from beam_ldp.federated import FixedSizeSampling
+from beam_ldp.federated import FixedSizeSampling, ShuffledEpochs
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.randomizers.mean import LInfMean
 from mlflow_ldp import PrivacyTracker
 from tff_adapters import (
+    ChargedProcess,
     ClientKernel,
     DeclaredSampling,
     EpsilonBudget,
     LocallyPrivateMeanFactory,
     PrivacyReleaseManager,
     SamplingMismatchError,
+    build_cldp_sgd,
     planned_event,
     privacy_events,
     train,
 )
+from tff_adapters.models import model_fn_for
 
 DELTA = 1e-5
 CLIENTS = 40
@@ -316,6 +319,43 @@ class Stuck:
 def test_a_round_that_its_own_record_does_not_count_stops_the_run(process):
     with pytest.raises(SamplingMismatchError, match="round 1 is not the last round"):
         train(Stuck(process), clients, 3, EpsilonBudget(None, DELTA))
+
+
+# Programs with a loop of their own ----------------------------------------------------------------
+
+
+class Charges(list):
+    """A tracker that knows whom it was told of."""
+
+    def charge(self, event, step=None, *, num_reports=None):
+        self.append((event, num_reports))
+
+
+@pytest.mark.exact
+def test_no_round_of_an_epoch_is_repeated_without_a_charge():
+    """Two of four clients in a round. Nobody but its own program goes on amid an epoch, and that
+    not with a round that was begun already: its clients would report twice at the price of once."""
+    sampling = ShuffledEpochs(4, 2).declared()
+    process = build_cldp_sgd(
+        model_fn_for("logistic", (2,), 2, 1), norm="linf", clip=0.1, local_epsilon=2.0,
+        learning_rate=0.1, aggregator=LocallyPrivateMeanFactory(
+            LInfMean(6, 2.0, 0.1, messages=(1,), message_epsilons=(2.0,)), sampling=sampling),
+    )  # fmt: skip
+    rows = np.ones((1, 2), np.float32), np.zeros(1, np.int32)
+    two = [tf.data.Dataset.from_tensor_slices(rows).batch(1)] * 2
+    charges = Charges()
+    program = ChargedProcess(process, charges)
+    start = program.initialize()
+    amid = program.next(start, two).state
+    end = program.next(amid, two).state
+    assert len(charges) == 1
+    for again in (program, ChargedProcess(process, charges)):
+        with pytest.raises(ValueError, match="of the end of an epoch of 2"):
+            again.next(amid, two)
+    assert len(charges) == 1
+    ChargedProcess(process, charges).next(end, two)
+    program.next(start, two)
+    assert [reports for _, reports in charges] == [2, 2, 2]
 
 
 # MLflow -----------------------------------------------------------------------------------------
