@@ -239,9 +239,11 @@ def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
 
 def sampler_of(plan: TrainingPlan) -> Sampler:
     """Who takes part in a round, as the price supposes."""
-    drawn = plan.clients_per_round
-    least = plan.least_clients if plan.least_clients < drawn else None
-    return sampler_for(plan.question.sampling, plan.data.num_clients, drawn, least)
+    drawn, least = plan.clients_per_round, plan.least_clients
+    all_come = least == drawn and not plan.question.dropout
+    return sampler_for(
+        plan.question.sampling, plan.data.num_clients, drawn, None if all_come else least
+    )
 
 
 # Randomized reports ---------------------------------------------------------------------------

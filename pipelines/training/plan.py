@@ -412,6 +412,8 @@ def check_fits(settings: TrainSettings, data: DataFacts) -> None:
     """
     if (settings.question.clients_per_round or 1) > data.num_clients:
         raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
+    if (settings.question.least_clients or 1) > data.num_clients:
+        raise UsageError(f"--least-clients must be at most {data.num_clients:,}, the clients")
     sampling = settings.question.sampling
     if (
         sampling in ("self", SHUFFLED_EPOCHS)

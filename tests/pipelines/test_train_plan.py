@@ -592,6 +592,9 @@ def test_everybody_may_stay_away_too_and_a_bit_comes_with_its_report():
     assert plan.event.num_reports == 3_000
     both = plan_of(f"{DRY} --clip adaptive --least-clients 150")
     assert both.event.num_received == 150
+    with pytest.raises(UsageError, match="--least-clients must be at most 4,000, the clients"):
+        plan_of("--data mnist5k --local-epsilon 2 --sampling full --epochs 3 --delta 1e-5 "
+                "--least-clients 4001 --dry-run")  # fmt: skip
 
 
 @pytest.mark.exact

@@ -543,6 +543,22 @@ def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
     assert "following the median of the norms" in text and "sum of their local epsilons" in said
 
 
+@pytest.mark.parametrize("who", ["--clients-per-round 10", "--sampling full"])
+def test_rounds_that_too_few_come_to_are_charged_and_not_released(tmp_path, capfd, who):
+    """All of 10, or of 71, must come, and 90 % stay away: no round is released, and the training
+    ends as planned. One of seven rounds to which all of ten come: a false alarm of 7e-10."""
+    least = "10" if "10" in who else "71"
+    flags = "--data digits --points-per-client 20 --local-epsilon 2 --epochs 1 --delta 1e-5"
+    told, said, text = trained(
+        tmp_path, capfd, f"{flags} {who} --dropout 0.9 --least-clients {least} --no-ledger"
+    )
+    record, rounds = told["privacy"], 7 if least == "10" else 1
+    assert record["withheld_rounds"] == record["lost_rounds"] == record["rounds"] == rounds
+    assert (record["stopped"], record["local_epsilon"]) == ("finished", 2.0 * rounds)
+    assert f"fewer than {least} clients came" in " ".join(said.split())
+    assert told["curves"]["training"][-1]["rounds"] == 0
+
+
 def test_several_messages_of_a_report_are_sent_and_priced_together(tmp_path, capfd):
     """Three rounds; three messages of 8 bits of a place and one of a bit: 27 bits, in 4 bytes."""
     flags = f"{QUICK} --norm linf --messages 3 --clients-per-round 479"
