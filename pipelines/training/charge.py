@@ -119,7 +119,7 @@ def _reserved_before(plan: TrainingPlan, resumed: Resumed) -> tuple[NoCharge, Tr
     resumed.check(identity, plan.rounds)
     curve = [(ModelScore(**score), epsilon) for score, epsilon in resumed.checkpoint.curve]
     run = TrainingRun(identity, resumed.rounds_begun, curve, lost=resumed.lost)
-    return resumed.charge(plan.settings), run
+    return resumed.charge(plan.settings, plan.stored_event_of(plan.rounds)), run
 
 
 def _reserved(plan: TrainingPlan) -> tuple[NoCharge, TrainingRun]:

@@ -217,11 +217,16 @@ class Resumed:
                 f"{self.checkpoint.planned:,} rounds were reserved, and {planned:,} are planned now"
             )
 
-    def charge(self, settings: TrainSettings) -> NoCharge:
+    def charge(self, settings: TrainSettings, event: dict[str, Any]) -> NoCharge:
         """The reservation that the training began with.
 
+        Args:
+            settings: which say where the ledger is.
+            event: of all rounds, as they would be reserved now.
+
         Raises:
-            CheckpointError: if the ledger does not hold it any more, or is another one.
+            CheckpointError: if the ledger does not hold it any more, is another one, or holds
+                another price.
         """
         url, charged = reserving.ledger_url(settings), self.checkpoint.charged
         if self.note is None:
@@ -247,6 +252,11 @@ class Resumed:
             )
         if charge.identity != self.identity:
             raise CheckpointError("the ledger's charge of that name is of another training")
+        if charge.reserved != event:
+            raise CheckpointError(
+                "the rounds of this training cost something else now than was reserved for them. "
+                "`beam-ldp finalize` ends its charge"
+            )
         return RunCharge(ledger, charge, begun=self.begun)
 
 

@@ -241,6 +241,20 @@ def test_an_epoch_that_did_not_end_left_nothing_to_go_on_from(tmp_path):
     assert world.ledger.charge("one").local_epsilon == 4.0
 
 
+def test_rounds_that_cost_something_else_than_was_reserved_are_not_gone_on_with(world):
+    """The same training, as far as clients are asked; its price is one of smaller crowds."""
+    world.killed(begun=3, rounds=2)
+    found = world.resume()
+    other = plan_of(flags(f"{FLAGS} --dataset d --output x {world.to} --least-clients 140"))
+    assert other.identity("one") == found.identity
+    refused = pytest.raises(CheckpointError, match="something else now than was reserved")
+    with refused, charged(other, QUIET, found):
+        raise AssertionError("it went on")
+    found.begun.close()
+    assert world.ledger.charge("one").status == "reserved"
+    assert world.finish(world.resume(), rounds=1).status == "settled"
+
+
 def test_what_the_host_keeps_of_clients_comes_back_and_is_its_owners_alone(world):
     own = {"who": np.array([3, 7]), "own0": np.arange(4.0).reshape(2, 2), "own1": np.ones((2, 1))}
     world.killed(begun=3, rounds=2, clients=own)
