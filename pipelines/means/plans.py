@@ -20,7 +20,8 @@ from beam_ldp.planning import MeanPlan
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
-_MOST_DIGITS = 100_000  # bits that are written out
+_MOST_SENT, _MOST_BITS = 10_000, 100_000  # from here on not all digits are written
+_PLAIN_ERROR = 1e-4  # below it with an exponent
 LEAST_ATTACKED = 2  # numbers that have a direction
 
 
@@ -136,9 +137,16 @@ def _trust_said(plans: Sequence[MeanPlan]) -> str:
     return told
 
 
-def _bits(count: int) -> str:
-    """In thousands where all digits do not fit."""
-    return f"{count:,}" if count < _MOST_DIGITS else f"{count / 1000:,.0f}k"
+def _error(value: float) -> str:
+    """In eight characters."""
+    return readable(value) if value >= _PLAIN_ERROR else f"{value:.2e}"
+
+
+def _count(count: int, most: int) -> str:
+    """In thousands or millions from `most` on, where all digits do not fit."""
+    if count < most:
+        return f"{count:,}"
+    return f"{count / 1000:,.0f}k" if count < 999_500 else f"{count / 1e6:,.3g}M"
 
 
 def compression_cell(ratio: float) -> str:
@@ -162,6 +170,7 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
         caption_justify="left",
         box=None,
         padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     table.add_column("\nmechanism", no_wrap=True)
     for heading in ("\nsent", "local\neps", "\neps", "stand.\nerror", "RMS\nerror",
@@ -170,14 +179,14 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
     for i, one in enumerate(usable):
         table.add_row(
             one.mechanism,
-            f"{one.messages_per_user:,}",
+            _count(one.messages_per_user, _MOST_SENT),
             promise(one.local_epsilon).replace("infinite", "inf"),
             number(one.epsilon),
-            readable(one.standard_error),
-            readable(one.rms_error),
+            _error(one.standard_error),
+            _error(one.rms_error),
             readable(one.times_lower_bound),
             forged_cell(forged_moves(one.randomizer, 1)),
-            _bits(one.bits_per_report),
+            _count(one.bits_per_report, _MOST_BITS),
             "" if one.randomizer is None else compression_cell(one.randomizer.compression),
             style="bold" if i == 0 else None,
         )

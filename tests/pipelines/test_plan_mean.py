@@ -15,7 +15,7 @@ from beam_ldp.accounting.reconstruction import (
 )
 from beam_ldp.accounting.reconstruction_audit import direction_attack
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.means.plans import _bits
+from beam_ldp.pipelines.means.plans import _count
 from beam_ldp.pipelines.usage.mean import NORM
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean import PrivUnit
@@ -50,6 +50,17 @@ def test_the_table_fits_eighty_columns_and_is_best_first() -> None:
     assert lines[4].startswith("SplitAndMixMean") and lines[5].startswith("L2Mean")
     assert "a reference" in " ".join(shown.output.split())
     assert "left out: KashinMean" in shown.output
+
+
+def test_the_table_of_small_errors_fits_eighty_columns() -> None:
+    """Of long vectors, whose figures are the widest."""
+    shown = run(
+        "plan", "mean", "--expected-users=1e6", "--dimension=13706", "--norm=l2", "--epsilon=1",
+        "--delta=1e-6", "--trust-shuffler", "--honest-fraction=0.9",
+    ).output  # fmt: skip
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    row = "SplitAndMixMean 131k inf 1 9.48e-06 0.00111 1.26 any 3.54M 0.1 "
+    assert row in " ".join(shown.split())
 
 
 def test_a_row_for_those_who_trust_the_shuffler_alone() -> None:
@@ -87,7 +98,9 @@ def test_a_row_for_those_who_trust_the_shuffler_alone() -> None:
 
 
 def test_long_reports_are_told_in_thousands_so_that_no_digit_is_cut_off() -> None:
-    assert [_bits(count) for count in (40, 99_999, 230_400)] == ["40", "99,999", "230k"]
+    counts = (40, 99_999, 100_000, 999_499, 999_500, 3_538_944)
+    said = ["40", "99,999", "100k", "999k", "1M", "3.54M"]
+    assert [_count(count, 100_000) for count in counts] == said
 
 
 def test_json_rows_hold_mechanisms_that_can_be_built() -> None:
