@@ -15,10 +15,9 @@ from beam_ldp.pipelines.views.pictures import (
     BELOW,
     ESTIMATE,
     GREY,
-    GRID,
     TRUTH,
-    bare,
     figure_with,
+    logarithmic,
     png,
 )
 from beam_ldp.pipelines.views.terminal import printed_json
@@ -98,21 +97,19 @@ class Question:
             table.add_row(*cells, style="bold" if one is closest else "")
         console.print(table)
         console.print(
-            f"gap: expected loss above the least one, at most, of the last round; no point of the "
-            f"set is further off than {problem.any_gap:g}\nnoise: share of what a step is off; the "
-            "step of round t is the first one over the root of t\nbits: that a client sends in all "
-            "rounds, on average",
+            "gap: how far the expected loss after the last round is above the least one, at most; "
+            f"no point of the set is further above it than {problem.any_gap:g}\nfirst step: that "
+            "of round t is this one over the root of t\nnoise: its share in the second moment of a "
+            "step\nbits: what a client sends in all rounds, on average",
             style="dim", highlight=False,
         )  # fmt: skip
         if closest.gap >= problem.any_gap:
-            console.print("no number of rounds gives a bound: more rounds, clients or epsilon do")
+            console.print("no bound in any of these rows: it takes more rounds, clients or epsilon")
         elif closest is max(found, key=lambda one: one.rounds):
             console.print("the bound still falls with more rounds (--rounds)")
 
     def draw(self, file: str, found: Sequence[Convergence]) -> None:
         """The bound against rounds, at three budgets, as a PNG."""
-        from matplotlib.ticker import LogLocator
-
         subtitle = (
             f"{self.cohorts.clients_per_round:,} of {self.cohorts.clients:,} clients per round, "
             f"{self.problem.dimension:,} parameters ({self.problem.norm}), delta {self.delta:g}"
@@ -130,16 +127,5 @@ class Question:
             closest = best(rows)
             axes.plot([closest.rounds], [closest.gap], "o", color=TRUTH if share == 1 else GREY)
         axes.axhline(self.problem.any_gap, color=GREY, linewidth=1, label="any point of the set")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("rounds", color=GREY)
-        axes.set_ylabel("gap at most", color=GREY)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_minor_formatter(lambda value, _: "")
-        axes.grid(color=GRID)
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False, fontsize=8)
-        bare(axes, "top", "right")
+        logarithmic(axes, "rounds", "gap at most")
         Path(file).write_bytes(png(figure))

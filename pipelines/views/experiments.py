@@ -22,10 +22,9 @@ from beam_ldp.pipelines.views.pictures import (
     BELOW,
     ESTIMATE,
     GREY,
-    GRID,
     TRUTH,
-    bare,
     figure_with,
+    logarithmic,
     png,
 )
 from beam_ldp.pipelines.views.terminal import printable
@@ -127,8 +126,6 @@ def people_by_effect(
 
 def draw(plan: ExperimentPlan) -> Any:
     """The least effect that is seen, against the people: with noise, without, and at best."""
-    from matplotlib.ticker import LogLocator
-
     figure = figure_with("Which effect is seen with how many people", _subtitle(plan), _HEIGHT)
     axes = figure.add_axes((0.11, BELOW / _HEIGHT, 0.86, 1 - (ABOVE + BELOW) / _HEIGHT))
     planned = abs(plan.effect) / plan.scale
@@ -144,18 +141,8 @@ def draw(plan: ExperimentPlan) -> Any:
         axes.plot(people, effects * plan.scale, style, color=colour, linewidth=2, label=name)
     told = f"the plan: {plan.people:,} people"
     axes.plot([plan.people], [planned * plan.scale], "o", color=TRUTH, label=told)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("people of all arms", color=GREY)
-    axes.set_ylabel("effect" if plan.effect > 0 else "effect, below zero", color=GREY)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_minor_formatter(lambda value, _: "")
-    axes.grid(color=GRID)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=8)
-    bare(axes, "top", "right")
+    upward = "effect" if plan.effect > 0 else "effect, below zero"
+    logarithmic(axes, "people of all arms", upward)
     return figure
 
 

@@ -46,6 +46,24 @@ def bare(axes: Any, *sides: str) -> None:
     axes.tick_params(axis="y", length=0)
 
 
+def logarithmic(axes: Any, across: str, upward: str) -> None:
+    """Both axes: plain figures, a grid, what they say, and a legend of the lines drawn so far."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(across, color=GREY)
+    axes.set_ylabel(upward, color=GREY)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_formatter(lambda value, _: "")
+    axes.grid(color=GRID)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=8)
+    bare(axes, "top", "right")
+
+
 def label_ends(
     axes: Any, x: float, ends: Sequence[tuple[float, str, str]], gap: float = 0.075
 ) -> None:

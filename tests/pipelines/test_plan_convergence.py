@@ -35,6 +35,11 @@ def test_the_table_and_the_picture(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_too_few_rounds_are_told_what_it_takes():
+    told = " ".join(said(*SIZES, *BUDGET, "--rounds", "1").split())
+    assert "no bound in any of these rows: it takes more rounds, clients or epsilon" in told
+
+
 def test_json_has_what_the_library_finds():
     told = json.loads(said(*FLAGS, "--format", "json"))
     problem, cohorts = ConvexProblem(20, "l1"), Cohorts(5000, 200)
