@@ -11,35 +11,58 @@ from flwr.app import Array, ArrayRecord
 
 from beam_ldp.federated import RoundsRecord
 
-_CONFIG, _ROUNDS, _NAMES, _TRAINING = "config", "rounds", "names", "training"
+_CONFIG, _ROUNDS, _NAMES, _TRAINING, _LEDGER = "config", "rounds", "names", "training", "ledger"
 
 
-def write_checkpoint(path: Path, state: Any, training: str) -> None:
+def write_checkpoint(path: Path, state: Any, training: str, ledger: str) -> None:
     """Replaces the file, which its owner alone can read. It holds no data and nobody's id."""
     held: dict[str, Any] = {f"array_{i}": a.numpy() for i, a in enumerate(state.arrays.values())}
     held[_NAMES] = np.array(list(state.arrays), dtype=np.str_)
     held[_CONFIG], held[_ROUNDS] = np.array(state.record.config), state.record.rounds
-    held[_TRAINING] = np.array(training)
+    held[_TRAINING], held[_LEDGER] = np.array(training), np.array(ledger)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-        np.savez(file, **held)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with open(os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+            np.savez(file, **held)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:  # a full disk, Ctrl-C: the old one stays
+        beside.unlink(missing_ok=True)
+        raise
 
 
-def read_checkpoint(path: Path, training: str) -> tuple[ArrayRecord, RoundsRecord] | None:
+def read_checkpoint(
+    path: Path, training: str, ledger: str
+) -> tuple[ArrayRecord, RoundsRecord] | None:
     """What the file holds; None if there is none.
 
+    Args:
+        path: of the file.
+        training: its name.
+        ledger: id of the one that its rounds are charged to; "" for none.
+
     Raises:
-        ValueError: if it is that of a training of another name.
+        ValueError: if it is no checkpoint, that of a training of another name, or charged
+            elsewhere.
     """
     if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as file:
-        if (name := str(file[_TRAINING])) != training:
-            raise ValueError(f"checkpoint must be of training {training!r}, and is of {name!r}")
-        arrays = {
-            str(name): Array(file[f"array_{i}"]) for i, name in enumerate(file[_NAMES].tolist())
-        }
-        return ArrayRecord(arrays), RoundsRecord(str(file[_CONFIG]), file[_ROUNDS])
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {name: file[name] for name in file}
+        arrays = ArrayRecord(
+            {str(n): Array(held[f"array_{i}"]) for i, n in enumerate(held[_NAMES].tolist())}
+        )
+        record = RoundsRecord(str(held[_CONFIG]), held[_ROUNDS])
+        name, charged_to = str(held[_TRAINING]), str(held[_LEDGER])
+    except Exception:
+        raise ValueError("checkpoint must be one of this version, and whole") from None
+    if name != training:
+        raise ValueError(f"checkpoint must be of training {training!r}, and is of {name!r}")
+    if charged_to != ledger:
+        raise ValueError(
+            "checkpoint must be of a training that was charged to this ledger, which would not "
+            "hold its rounds otherwise"
+        )
+    return arrays, record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from logging import ERROR, INFO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,15 @@ class LocallyPrivateMod:
     keeps silent says something about itself too. Of a fault of the client itself, as a memory that
     cannot be written, the server learns that there was one.
 
-    What a client tells is counted in its own file (`ClientMemory`), named in the SuperNode's
-    `--node-config` as `privacy-memory`; a server cannot raise the limit, and nor can it choose the
-    mechanism: one of another configuration is refused. Messages other than `train` are refused:
-    evaluate on public data.
+    What a client tells is counted in its own file (`ClientMemory`), whose absolute path stands in
+    the SuperNode's `--node-config` as `privacy-memory`; a server cannot raise the limit, and nor
+    can it choose the mechanism: one of another configuration is refused. Messages other than
+    `train` are refused: evaluate on public data.
 
-    What it cannot hide: how long the training took, which a SuperNode tells its SuperLink. What it
-    cannot help against: a server that sends clients another app (docs/flower.md).
+    What it cannot hide: how long the training took, which a SuperNode tells its SuperLink; that a
+    process died of its training (memory, say); what is raised outside of mods, in the app's
+    `lifespan`. What it cannot help against: a server that sends clients another app
+    (docs/flower.md).
 
     Args:
         mechanism: of the update; its `dimension` is that of all arrays together.
@@ -70,7 +73,7 @@ class LocallyPrivateMod:
                 update = self._update(message, context, call_next)
                 report = memory.keep(question, epsilon, lambda: self._report(update))
         except RefusedQuestionError as refusal:
-            log(ERROR, "LocallyPrivateMod refuses: %s", refusal)
+            log(ERROR, "LocallyPrivateMod refuses: %s (limit %g)", refusal, self.limit)
             return _refusal(str(refusal), message)
         except Exception as error:  # its text, with paths and more, stays here
             log(ERROR, "LocallyPrivateMod: a fault of this client", exc_info=error)
@@ -88,6 +91,10 @@ class LocallyPrivateMod:
             raise RefusedQuestionError(
                 f"this node has no {MEMORY!r} in its --node-config: a file of its own, in which it "
                 "counts what it tells"
+            )
+        if not Path(path).is_absolute():
+            raise RefusedQuestionError(
+                f"{MEMORY!r} must be an absolute path: elsewhere this node would count anew"
             )
         return ClientMemory(path, self.limit)
 
@@ -128,7 +135,7 @@ class LocallyPrivateMod:
             if np.isfinite(update).all():
                 return update[None]
             log(ERROR, "LocallyPrivateMod: not finite: a zero update")
-        except Exception as error:  # whatever it says stays here
+        except (Exception, SystemExit) as error:  # whatever it says stays here
             log(ERROR, "LocallyPrivateMod: the training failed: a zero update", exc_info=error)
         return np.zeros((1, self.mechanism.dimension))
 

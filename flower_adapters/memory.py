@@ -26,7 +26,8 @@ _ROUNDING = 1e-9  # relative, of a sum of local epsilons
 
 
 class RefusedQuestionError(RuntimeError):
-    """The client does not answer. The reason depends on what was asked, not on data."""
+    """The client does not answer. The server reads the reason, which depends neither on data nor
+    on how much was told to whom."""
 
 
 class ClientMemory:
@@ -110,10 +111,7 @@ class ClientMemory:
             return Report(payload, identity)
         told = _told(database)
         if told + local_epsilon > self.limit * (1 + _ROUNDING):
-            raise RefusedQuestionError(
-                f"{named} would take the sum of local epsilons to {told + local_epsilon:.4g}, and "
-                f"the limit of this client is {self.limit:g}"
-            )
+            raise RefusedQuestionError(f"{named} would go beyond the limit of this client")
         return None
 
 

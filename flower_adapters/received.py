@@ -61,21 +61,23 @@ class Received:
 
 
 def read_replies(
-    mechanism: MeanRandomizer, asked: Sequence[int], replies: Iterable[Message]
+    mechanism: MeanRandomizer, asked: Sequence[int], replies: Iterable[Message], group: str
 ) -> Received:
-    """Reads the replies to a round's messages.
+    """Reads the replies to a round's messages, whose group is `group`.
 
-    A node is counted once. Two different reports of one node, or of one identity, are impossible,
+    What comes of another round, or of a node that was not asked, is impossible. A node is counted
+    once. Two different reports of one node, or of one identity, are impossible,
     both; equal ones of two nodes are one report, and repeated.
     """
     found: dict[int, list[Report | None]] = {node: [] for node in asked}
     refused, strangers = set(), 0
     for reply in replies:
         node = reply.metadata.src_node_id
+        ours = node in found and reply.metadata.group_id == group
         if reply.has_error():
-            if reply.error.code in _OF_THE_APP:
+            if ours and reply.error.code in _OF_THE_APP:
                 refused.add(node)
-        elif node not in found:
+        elif not ours:
             strangers += 1
         else:
             found[node].append(Report.of(reply))

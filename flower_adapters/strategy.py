@@ -57,7 +57,8 @@ class PrivateResult(Result):
     Attributes:
         rounds: that this call ran.
         stopped_by: "budget" if the next round would have exceeded it, else "rounds".
-        spent: as the budget tells.
+        spent: as the budget tells: of a tracker, what was charged since it was opened. Of a
+            training that went on, the ledger knows the rest.
     """
 
     rounds: int = 0
@@ -154,7 +155,8 @@ class LocallyPrivateFedAvg(Strategy):
 
         Raises:
             SamplingMismatchError: if what ran is not what was charged.
-            ValueError: on an `evaluate_config`, or the checkpoint of another training.
+            ValueError: on an `evaluate_config`, or a checkpoint that is damaged, of another
+                training, or charged to another ledger.
         """
         if evaluate_config is not None:
             raise ValueError(
@@ -166,13 +168,13 @@ class LocallyPrivateFedAvg(Strategy):
         self.summary()
         result = PrivateResult(arrays=initial_arrays)
         rounds = _Rounds(self, grid, initial_arrays, train_config or ConfigRecord())
-        state = None if self.checkpoint is None else read_checkpoint(self.checkpoint, self.training)
+        state = self._kept()
         if state is None:
             self._evaluate(0, initial_arrays, evaluate_fn, result)
         else:
-            state = State(*state)
             result.arrays = state.arrays
             log(INFO, "going on after round %d of %s", rounds_run(state), self.checkpoint)
+            log(INFO, "spent is told from here on; what was charged before stands in the ledger")
 
         def tell(done: Round) -> None:
             result.arrays = done.state.arrays
@@ -189,7 +191,7 @@ class LocallyPrivateFedAvg(Strategy):
 
         def keep(done: Round) -> None:
             if self.checkpoint is not None:
-                write_checkpoint(self.checkpoint, done.state, self.training)
+                write_checkpoint(self.checkpoint, done.state, self.training, self._ledger)
 
         done = train(
             rounds,
@@ -238,9 +240,8 @@ class LocallyPrivateFedAvg(Strategy):
         if self._asked is None or self._asked[0] != server_round:
             raise RuntimeError("replies must be those of the round that was asked last")
         _, arrays, nodes = self._asked
-        received = read_replies(self.mechanism, nodes, replies)
-        if self.reader == "shuffled":
-            received = received.at_most(self.min_reports)
+        received = read_replies(self.mechanism, nodes, replies, str(server_round))
+        received = received.at_most(self._most(received))
         updated = None
         if len(received.reports) >= self.min_reports:
             updated = self._updated(arrays, received.reports)
@@ -274,6 +275,17 @@ class LocallyPrivateFedAvg(Strategy):
 
     # Inside --------------------------------------------------------------------------------
 
+    @property
+    def _ledger(self) -> str:
+        """Id of the one that is charged; "" for none."""
+        return str(getattr(self.budget, "ledger_id", ""))
+
+    def _kept(self) -> State | None:
+        if self.checkpoint is None:
+            return None
+        found = read_checkpoint(self.checkpoint, self.training, self._ledger)
+        return None if found is None else State(*found)
+
     def question(self, number: int) -> Question:
         """What a round asks, from 1."""
         return Question(self.training, number, self.mechanism.config_digest().hex())
@@ -287,6 +299,12 @@ class LocallyPrivateFedAvg(Strategy):
         if self.sampling is None:
             return nodes
         return _RANDOM.sample(nodes, int(self.sampling.num_drawn))
+
+    def _most(self, received: Received) -> int:
+        """Reports that count: as many as were priced, or as the draw declares."""
+        if self.reader == "shuffled":
+            return self.min_reports
+        return received.asked if self.sampling is None else self.sampling.allowed[1]
 
     def _updated(self, arrays: ArrayRecord, reports: np.ndarray) -> ArrayRecord:
         statistic = self.mechanism.accumulate(reports)
@@ -408,6 +426,11 @@ def _least(min_reports: int | None, sampling: DeclaredSampling | None) -> int:
     if sampling.sampling != "without_replacement":
         raise ValueError(
             'sampling must be "without_replacement": a server that draws knows who is asked'
+        )
+    if sampling.points_per_client != 1:
+        raise ValueError(
+            "sampling must have points_per_client=1: a report is about all data of its client, of "
+            "which no part is drawn"
         )
     low, high = sampling.allowed
     least = low if min_reports is None else min_reports

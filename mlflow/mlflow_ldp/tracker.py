@@ -230,6 +230,11 @@ class PrivacyTracker:
         return self._ledger is not None
 
     @property
+    def ledger_id(self) -> str:
+        """Id of the ledger that holds the charges; "" where none does."""
+        return "" if self._ledger is None else self._ledger.ledger_id
+
+    @property
     def mlflow_run_id(self) -> str | None:
         """MLflow's run; None while the server could not be reached."""
         return self._log.run_id

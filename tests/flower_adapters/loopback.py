@@ -15,6 +15,18 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "flower.md"
+# Leads the session, and ends it where the tests are killed: the kernel tells it (Linux).
+_LEADER = """
+import ctypes, os, signal, subprocess, sys
+def end(*_):
+    os.killpg(0, signal.SIGKILL)
+if sys.platform == "linux":
+    signal.signal(signal.SIGTERM, end)
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        end()
+sys.exit(subprocess.call(sys.argv[2:]))
+"""
 _FILE = re.compile(r'^```(?:python|toml) title="([\w.]+)"\n(.*?)^```', re.M | re.S)
 
 
@@ -51,10 +63,11 @@ def run_session(script: str, folder: Path, timeout: float) -> tuple[str, list[st
         AssertionError: with the last lines of it and of the logs beside, where it fails.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    leader = [sys.executable, "-I", "-c", _LEADER, str(os.getpid())]
     output = folder / "session.log"
     with output.open("wb") as stream:
         shell = subprocess.Popen(
-            ["bash", "-euxo", "pipefail", "-c", script],
+            [*leader, "bash", "-euxo", "pipefail", "-c", script],
             cwd=folder,
             env={**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
@@ -80,23 +93,23 @@ def run_session(script: str, folder: Path, timeout: float) -> tuple[str, list[st
 def end_session(session: int, patience: float = 15.0) -> list[str]:
     """Waits for a session's processes to end, and kills those that do not: their command lines."""
     until = time.monotonic() + patience
-    while (members := _members(session)) and time.monotonic() < until:
+    while (left := members(session)) and time.monotonic() < until:
         time.sleep(0.2)
     told = []
-    for process in members:
+    for process in left:
         told.append(" ".join(_command(process))[:200])
         try:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             told.pop()
     until = time.monotonic() + patience
-    while _members(session):
+    while members(session):
         assert time.monotonic() < until, "a process outlived its kill"
         time.sleep(0.05)
     return told
 
 
-def _members(session: int) -> list[psutil.Process]:
+def members(session: int) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import random
+import re
 import sqlite3
+import sys
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from beam_ldp.randomizers.mean import BinaryVectorMean, L2Mean, LInfMean, PrivUnit, SplitAndMixMean
+from beam_ldp.randomizers.randomness import FreshWords
 from flower_adapters import LocallyPrivateMod
 from flower_adapters.messages import Report
 from tests.flower_adapters.network import app_of, context, model, question_to, training
@@ -54,6 +59,10 @@ def fails(*_):
     raise ValueError(SECRET)
 
 
+def leaves(*_):
+    sys.exit(SECRET)
+
+
 def overflows(before):
     return ArrayRecord({name: Array(a.numpy() * np.nan) for name, a in before.items()})
 
@@ -67,7 +76,7 @@ def longer(before):
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("update", [fails, overflows, other_keys, longer])
+@pytest.mark.parametrize("update", [fails, leaves, overflows, other_keys, longer])
 def test_a_training_that_fails_is_a_zero_update_and_its_reason_stays(update, tmp_path, caplog):
     """Without the mod Flower sends the text of the exception."""
     message = question_to(MECHANISM, arrays=model((1.0, 2.0, 3.0)))  # another order is no update
@@ -153,7 +162,8 @@ def test_a_client_adds_up_over_trainings_and_stops_at_its_own_limit(tmp_path):
     for name, number in (("a", 1), ("a", 2), ("b", 1)):
         assert not ask(memory, counts, training=name, number=number).has_error()
     refused = ask(memory, counts, training="c")
-    assert refused.has_error() and "limit of this client is 12" in refused.error.reason
+    assert refused.has_error() and "beyond the limit of this client" in refused.error.reason
+    assert not re.search(r"12|16", refused.error.reason)  # what it told to others is not told
     assert len(trained) == 3  # a refused question costs no training
     assert not ask(memory, counts, training="b").has_error()  # the same report again
     old = ask(memory, counts, training="a", number=1)  # whose report is gone
@@ -184,6 +194,31 @@ def test_what_a_client_refuses(message, reason, tmp_path):
 def test_a_node_without_a_memory_tells_nothing():
     reply = app_of(MOD, (0.0,) * 3)(question_to(MECHANISM), context(11, None))
     assert reply.has_error() and "privacy-memory" in reply.error.reason
+
+
+@pytest.mark.exact
+def test_a_memory_that_depends_on_where_the_node_was_started_is_refused(tmp_path, monkeypatch):
+    """Started from another folder, it would begin a new file, and count from nothing."""
+    monkeypatch.chdir(tmp_path)
+    reply = ask("told.db")
+    assert reply.has_error() and "must be an absolute path" in reply.error.reason
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.exact
+def test_noise_comes_from_the_cryptographic_generator_of_the_clients_process(tmp_path, monkeypatch):
+    """No seed of NumPy's or of Python's repeats a report."""
+
+    def seeded(name):
+        for seed in (np.random.seed, random.seed):  # of generators that all programs share
+            seed(1)
+        return Report.of(ask(tmp_path / name)).payload
+
+    assert seeded("a.db") != seeded("b.db")
+    keyed, start = [], FreshWords.__init__
+    monkeypatch.setattr(FreshWords, "__init__", lambda w: keyed.append(os.getpid()) or start(w))
+    seeded("c.db")
+    assert keyed == [os.getpid()]  # anew for each report
 
 
 @pytest.mark.exact

@@ -145,5 +145,6 @@ def test_a_liar_who_falls_silent_is_counted_and_changes_nothing_else(
     assert found["round.refused"] == [0, 0] and found["privacy.local_epsilon"] == [4.0, 8.0]
     told = [ClientMemory(folder / f"told-{i}.db", 40.0).local_epsilon for i in range(3)]
     assert told == [16.0, 16.0, 8.0]  # of both trainings; a forged report is no report
-    kept = read_checkpoint(folder / "others.npz", "unruly")
+    ledger = BudgetLedger(f"sqlite:///{folder}/privacy.db").ledger_id
+    kept = read_checkpoint(folder / "others.npz", "unruly", ledger)
     assert kept is not None and kept[1].rounds.tolist() == [[2, 2]]

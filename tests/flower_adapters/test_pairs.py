@@ -145,8 +145,75 @@ def test_the_checkpoint_of_another_training_is_refused(tmp_path, ledger):
     ):
         run(tmp_path, 2, budget, checkpoint=file, training="another")
     assert told(tmp_path) == [2.0] * 4
+
+
+@pytest.mark.exact
+def test_a_training_does_not_go_on_under_a_budget_that_does_not_hold_its_rounds(tmp_path, ledger):
+    file, elsewhere = tmp_path / "model.npz", tmp_path / "elsewhere"
+    with tracker(tmp_path, ledger) as budget:
+        run(tmp_path, 1, budget, checkpoint=file)
+    elsewhere.mkdir()
+    another = BudgetLedger.create(f"sqlite:///{elsewhere}/privacy.db")
+    another.set_budget("digits", epsilon=7.0, delta=1e-5, local_epsilon=100.0)
+    charged_here = pytest.raises(ValueError, match="must be of a training that was charged to this")
+    with tracker(tmp_path, another) as budget, charged_here:
+        run(tmp_path, 2, budget, checkpoint=file)
+    with charged_here:
+        run(tmp_path, 2, checkpoint=file)  # a budget of this program's own
+    own = tmp_path / "own.npz"
+    run(tmp_path, 1, checkpoint=own)
     with pytest.raises(ValueError, match="budget must hold the 1 rounds"):
-        run(tmp_path, 2, checkpoint=file)  # a budget of this program's own knows nothing of them
+        run(tmp_path, 2, checkpoint=own)
+    assert told(tmp_path) == [2.0] * 4 and another.status("digits").local_committed == 0.0
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-40], lambda whole: b"", lambda _: b"no"])
+def test_a_checkpoint_that_was_cut_is_refused_and_nobody_is_asked(tmp_path, damage):
+    file = tmp_path / "model.npz"
+    run(tmp_path, 1, checkpoint=file)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(ValueError, match="checkpoint must be one of this version, and whole"):
+        run(tmp_path, 2, checkpoint=file)
+    assert told(tmp_path) == [2.0] * 4
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_where_a_checkpoint_cannot_be_written_the_old_one_stays_and_nobody_sees_the_round(
+    tmp_path, ledger, monkeypatch, error
+):
+    file = tmp_path / "model.npz"
+    with tracker(tmp_path, ledger) as budget:
+        run(tmp_path, 1, budget, checkpoint=file)
+    before, seen = file.read_bytes(), []
+
+    def full(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(os, "fsync", full)
+        with tracker(tmp_path, ledger) as budget:
+            strategy = LocallyPrivateFedAvg(
+                MECHANISM, budget, training=TRAINING, min_reports=3, checkpoint=file
+            )
+            strategy.start(
+                Network(nodes_of(MOD, UPDATES, tmp_path)), model(), 2, 5.0,
+                evaluate_fn=lambda number, _: seen.append(number),
+            )  # fmt: skip
+    assert file.read_bytes() == before and not seen
+    assert not list(tmp_path.glob(".model.npz*"))
+    assert ledger.status("digits").local_spent == 4.0  # the round was charged, and stays so
+
+
+@pytest.mark.exact
+def test_it_is_said_that_a_tracker_tells_only_what_it_charged_itself(tmp_path, ledger, caplog):
+    file = tmp_path / "model.npz"
+    for rounds in (1, 2):
+        with tracker(tmp_path, ledger) as budget, caplog.at_level("INFO", "flwr"):
+            result = run(tmp_path, rounds, budget, checkpoint=file)
+    assert result.spent.local_epsilon == 2.0 and ledger.status("digits").local_spent == 4.0
+    assert "what was charged before stands in the ledger" in caplog.text
 
 
 @pytest.mark.exact
@@ -280,7 +347,7 @@ def test_many_at_once_do_not_pass_the_limit(tmp_path):
 @pytest.mark.exact
 def test_a_lower_limit_holds_from_now_on_and_limits_are_checked(tmp_path):
     answer(tmp_path / "m.db", epsilon=3.0)
-    with pytest.raises(RefusedQuestionError, match="limit of this client is 3.5"):
+    with pytest.raises(RefusedQuestionError, match="beyond the limit of this client"):
         answer(tmp_path / "m.db", Question("t", 2, "m", "c"), limit=3.5)
     for limit in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="local_epsilon_limit"):

@@ -184,6 +184,55 @@ def test_a_reply_of_a_node_that_was_not_asked_does_not_count(tmp_path):
     assert (counts["reports"], counts["impossible"], counts["missing"]) == (4, 1, 0)
 
 
+@pytest.mark.exact
+@pytest.mark.parametrize("reader", ["local", "shuffled"])
+def test_what_comes_late_of_another_round_does_not_count(tmp_path, reader):
+    """A grid that gives out old replies too: a report, and an error, of the round before."""
+    nodes = nodes_of(MOD, [UPDATE] * 4, tmp_path)
+    answer, kept = nodes[103], []
+
+    def late(message, ctx):
+        kept.append(answer(message, ctx))
+        return kept[:-1]
+
+    def error_late(message, ctx):
+        kept_errors.append(failing(message, ctx))
+        return kept_errors[:-1]
+
+    kept_errors = []
+    network = Network(nodes | {103: late, 104: error_late})
+    result = strategy_of(reader=reader).start(network, model(), num_rounds=2)
+    for number, impossible in ((1, 0), (2, 1)):
+        counts = result.train_metrics_clientapp[number]
+        assert (counts["reports"], counts["impossible"], counts["missing"]) == (3, impossible, 2)
+        assert counts["refused"] == 0
+
+
+@pytest.mark.exact
+def test_an_error_of_a_node_that_was_not_asked_is_nobodys_refusal(tmp_path):
+    nodes = nodes_of(MOD, [UPDATE] * 4, tmp_path) | {104: None}
+    answer = nodes[103]
+    stranger = {103: lambda m, c: [answer(m, c), _from(failing(m, c), 555)]}
+    result = strategy_of().start(Network(nodes | stranger), model(), num_rounds=1)
+    counts = result.train_metrics_clientapp[1]
+    assert (counts["reports"], counts["refused"], counts["missing"]) == (4, 0, 1)
+
+
+@pytest.mark.exact
+def test_over_selection_keeps_as_many_as_declared_whoever_reads_and_goes_on(tmp_path):
+    """Of three who come two are kept; the record is one that its sampling gives."""
+    sampling = DeclaredSampling(4, 3, least_received=2, most_received=2)
+    file = tmp_path / "model.npz"
+    for rounds in (1, 2):
+        budget = Charges(None)
+        for _ in range(rounds - 1):
+            budget.charge(local_event(MECHANISM))
+        strategy = strategy_of(budget, sampling=sampling, min_reports=None, checkpoint=file)
+        result = strategy.start(network_of(tmp_path), model(), rounds)
+        counts = result.train_metrics_clientapp[rounds]
+        assert (counts["asked"], counts["reports"], counts["spare"]) == (3, 2, 1)
+
+
 @pytest.mark.statistical
 def test_the_model_moves_by_the_mean_of_the_clipped_updates_as_declared(tmp_path):
     """120 clients with one of two updates, one of them clipped: within 4.5 standard errors in each
@@ -341,6 +390,7 @@ def test_other_mechanisms_and_dtypes(tmp_path):
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"sampling": DeclaredSampling(9, 4, least_received=2), "min_reports": 5}, "in \\[2, 4\\]"),
         ({"sampling": DeclaredSampling(9, 4, sampling="self")}, "without_replacement"),
+        ({"sampling": DeclaredSampling(9, 4, 50), "min_reports": 4}, "points_per_client=1"),
         ({"sampling": ShuffledEpochs(9, 3).declared()}, "without_replacement"),
     ],
 )
