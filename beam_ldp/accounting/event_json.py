@@ -31,6 +31,8 @@ _RECORDS = {  # what ran is written as its event, which need not be made for tha
     ComposedReports: "ComposedDpEvent",
 }
 _NUMBER = "number"  # the kind of what JSON cannot write
+# Of one person's reports, written only where known: other events have the bytes they always had.
+_WHERE_KNOWN = ("squared_change", "places")
 
 
 @cache
@@ -85,6 +87,8 @@ def _encode(value: Any) -> Any:
         if type(value) not in _RECORDS and _kinds().get(name) is not type(value):
             raise ValueError(f"event must be of a known kind, got {name}")
         fields = {f.name: _encode(getattr(value, f.name)) for f in attr.fields(type(value))}
+        if isinstance(value, LocalReports) and value.squared_change is None:
+            fields = {key: told for key, told in fields.items() if key not in _WHERE_KNOWN}
         return {"kind": name, **fields}
     if isinstance(value, (list, tuple)):
         return [_encode(item) for item in value]

@@ -9,6 +9,7 @@ the noise keep a `CentralRecord` instead; it is read in the same ways.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -28,6 +29,7 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.shuffle.multi_message import messages_of
+from beam_ldp.accounting.shuffle.one_release import bounded_change
 from beam_ldp.federated.samplers import DeclaredSampling, SamplingMismatchError
 from beam_ldp.randomizers.base import LocalRandomizer
 
@@ -148,7 +150,8 @@ class RoundConfig:
 def joint_event(randomizers: Sequence[Any]) -> LocalRandomizerDpEvent:
     """The event of a message of each of them, about one value; of one person, hence of one sample.
 
-    Two-response messages are columns that are composed; others are one report of the sum.
+    Two-response messages are columns that are composed; others are one report of the sum. All of
+    the messages of those whose vectors' length is not known may flip.
     """
     if len(randomizers) == 1:
         return local_event(randomizers[0])
@@ -156,7 +159,16 @@ def joint_event(randomizers: Sequence[Any]) -> LocalRandomizerDpEvent:
     if not all(hasattr(r, "layout") for r in randomizers):
         return together
     columns = tuple(messages for r in randomizers for messages in messages_of(r))
-    return attr.evolve(together, messages=sum(n for n, _ in columns), columns=columns)
+    together = attr.evolve(together, messages=sum(n for n, _ in columns), columns=columns)
+    known = [bounded_change(r) for r in randomizers]
+    if all(change is None for change, _ in known):
+        return together
+    most, change = math.tanh(max(budget for _, budget in columns) / 2), 0.0
+    for randomizer, (its_own, _) in zip(randomizers, known):  # in flips of the largest budget
+        flips = [(n, (math.tanh(b / 2) / most) ** 2) for n, b in messages_of(randomizer)]
+        each = math.fsum(n * share for n, share in flips)
+        change += each if its_own is None else its_own * max(share for _, share in flips)
+    return attr.evolve(together, squared_change=change, places=max(p for _, p in known))
 
 
 def covers(planned: dp_accounting.DpEvent, ran: dp_accounting.DpEvent) -> bool:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.accounting.composition.loss_curves import messages_divergences
+from beam_ldp.accounting.composition.sampled_curves import messages_divergences
 from beam_ldp.accounting.shuffle import mean_price
 from beam_ldp.accounting.shuffle.bounded_change import (
     BoundedMessages,
     _log_moments,
     bounded_change_rdp,
 )
-from beam_ldp.accounting.shuffle.one_release import mean_epsilon, shuffled_reports
+from beam_ldp.accounting.shuffle.one_release import local_reports, mean_epsilon, shuffled_reports
 from beam_ldp.randomizers.mean import L2Mean
 
 pytestmark = pytest.mark.exact
@@ -284,14 +284,18 @@ def test_blocks_name_vectors_that_exist(mechanism):
     assert 0.9 * mechanism.squared_change < square <= mechanism.squared_change
 
 
-def test_blocks_of_two_sizes_are_priced_by_the_smaller():
+def test_of_blocks_of_two_sizes_the_smaller_has_the_larger_change():
     mechanism = L2Mean(300, 7.0, messages=(3,), message_epsilons=(7 / 3 - 1e-9,))
     sizes = sorted(set(mechanism.layout.blocks(0)[1].tolist()))
-    assert sizes == [170, 171] and mechanism.places_per_message == 170
+    assert sizes == [170, 171] and mechanism.places_per_message == 171
     assert mechanism.squared_change == pytest.approx(512 / mechanism.cutoff**2 / 170)
     event = shuffled_reports(mechanism, 10**6)
-    assert event.places == 170 and sum(count for count, _ in event.messages) == 3
+    assert event.places == 171 and sum(count for count, _ in event.messages) == 3
     assert mean_epsilon(mechanism, 10**6, 1e-6).method == "blanket, bounded length"
+    # Curvatures are of messages about a coordinate of their own, and not a few of two.
+    some = L2Mean(4, 1.5, messages=(3,), message_epsilons=(0.5,))
+    assert sorted(some.layout.blocks(0)[1]) == [1, 1, 2]
+    assert shuffled_reports(some, 1000).places == local_reports(some).places == 2
 
 
 def test_compositions_count_the_length_of_sampled_coordinates_too():

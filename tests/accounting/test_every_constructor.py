@@ -41,6 +41,7 @@ ACCOUNTANTS = {
 OWN = {
     "LocalRandomizerDpEvent": LOCAL,
     "local_event": local_event(KRandomizedResponse(10, 1.0)),
+    "local_event of several messages": local_event(L2Mean(20, 4.0)),
     "ShuffledDpEvent": SHUFFLED,
     "ShuffledDpEvent with fakes": ShuffledDpEvent(LOCAL, 9000, num_fakes=1000),
     "shuffled_event": shuffled_event(KRandomizedResponse(10, 1.0), 10_000),
@@ -55,6 +56,9 @@ OWN = {
     ),
     "SubsampledShuffledDpEvent of one epoch": SubsampledShuffledDpEvent(
         LOCAL, 60_000, 2000, sampling="shuffled_epochs", rounds=30
+    ),
+    "SubsampledShuffledDpEvent of several messages": SubsampledShuffledDpEvent(
+        local_event(L2Mean(20, 4.0)), 60_000, 2000
     ),
     "ShuffledSharesDpEvent": ShuffledSharesDpEvent(16, 1000, 3.0, 24, 9, 10_000),
     "CommittedDpEvent": CommittedDpEvent(

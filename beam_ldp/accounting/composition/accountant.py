@@ -359,7 +359,8 @@ def _orders_may_tell_more(counts: Counts) -> bool:
 
     A single grid of losses is else at most a few 1e-4 from the truth, and orders never so near.
     """
-    lengths = any(getattr(event, "squared_change", None) is not None for event in counts)
+    alone = [getattr(event, "local_event", event) for event in counts]
+    lengths = any(getattr(event, "squared_change", None) is not None for event in alone)
     return lengths or sum(counts.values()) > _FEW_RELEASES
 
 

@@ -18,12 +18,12 @@ import numpy as np
 
 from beam_ldp.accounting.composition import loss_curves, noisy_shares
 from beam_ldp.accounting.composition.curve_losses import STEPS_PER_DEVIATION
-from beam_ldp.accounting.composition.loss_curves import (
-    hopeless,
+from beam_ldp.accounting.composition.loss_curves import hopeless, renyi_divergences
+from beam_ldp.accounting.composition.sampled_curves import (
+    message_columns,
     messages_divergences,
-    renyi_divergences,
+    sampled_top,
 )
-from beam_ldp.accounting.composition.sampled_curves import message_columns, sampled_top
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import (

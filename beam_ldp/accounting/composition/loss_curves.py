@@ -23,6 +23,7 @@ from beam_ldp.accounting.composition.sampled_curves import (
     HOPELESS,
     SampledCurve,
     columns_curve,
+    columns_divergences,
     in_columns,
     message_columns,
     points_curve,
@@ -31,10 +32,8 @@ from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     LocalReports,
     SampledReports,
-    ShuffledMessages,
     ShuffledReports,
 )
-from beam_ldp.accounting.shuffle.mean_price import bounded_messages, l2_messages_rdp
 
 _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
 
@@ -42,7 +41,7 @@ _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
 def alone(event: LocalReports) -> list[tuple[int, ShuffledReports]]:
     """The reports of one person as batches of nobody else."""
     if event.columns:
-        return message_columns(ShuffledMessages(event.columns, 1))
+        return message_columns(event.in_columns(1))
     return [(1, ShuffledReports(attr.evolve(event, messages=1), 1))]
 
 
@@ -66,32 +65,15 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     return sticks(_curve(event), step)
 
 
-def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndarray:
-    """Upper bounds of the Rényi divergence of all columns together, at each real order above one.
-
-    Where the length of vectors is known, it bounds how far a person's messages can change at once.
-    """
-    total = np.zeros(len(orders))
-    for count, column in message_columns(event):
-        total += count * renyi_divergences(column, orders)
-    if event.squared_change is None:
-        return total
-    messages = bounded_messages(event)
-    known = orders >= 2
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no bound
-        bounded = [
-            l2_messages_rdp(messages, event.num_reports, float(order)) for order in orders[known]
-        ]
-    total[known] = np.fmin(total[known], bounded)
-    return total
-
-
 def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
     """Upper bounds of the Rényi divergence at each real order above one.
 
     Taken from a distribution that is no better than the release, on its own fine grid.
     """
-    return divergences_of(_curve(event), _fine_sticks(event), orders)
+    found = divergences_of(_curve(event), _fine_sticks(event), orders)
+    if isinstance(event, SampledReports) and in_columns(event):
+        found = np.minimum(found, columns_divergences(event, orders))
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -20,13 +20,13 @@ from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     POISSON,
     SELF,
-    SHUFFLED_EPOCHS,
     WITHOUT_REPLACEMENT,
     LocalReports,
     SampledReports,
     ShuffledMessages,
     ShuffledReports,
 )
+from beam_ldp.accounting.shuffle.mean_price import bounded_messages, l2_messages_rdp
 from beam_ldp.accounting.shuffle.multi_message import Messages, column_losses
 from beam_ldp.randomizers.mean.two_response import message_pair
 
@@ -50,14 +50,35 @@ def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]
     ]
 
 
-def in_columns(event: OwnEvent) -> bool:
-    """Whether the messages of a sample are composed, each among those of its column.
+def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndarray:
+    """Upper bounds of the Rényi divergence of all columns together, at each real order above one.
 
-    Of an epoch, the fakes may all be in one round: no crowd of a round is counted on.
+    Where the length of vectors is known, it bounds how far a person's messages can change at once.
     """
+    total = np.zeros(len(orders))
+    for count, column in message_columns(event):
+        curve = one_report(column)
+        total += count * divergences_of(curve, _fine_sticks(column), orders)
+    if event.squared_change is None:
+        return total
+    messages = bounded_messages(event)
+    known = orders >= 2
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no bound
+        bounded = [
+            l2_messages_rdp(messages, event.num_reports, float(order)) for order in orders[known]
+        ]
+    total[known] = np.fmin(total[known], bounded)
+    return total
+
+
+@lru_cache(maxsize=256)
+def _fine_sticks(column: ShuffledReports) -> tuple[np.ndarray, np.ndarray]:
+    return fine_sticks(one_report(column))
+
+
+def in_columns(event: OwnEvent) -> bool:
+    """Whether the messages of a sample are composed, each among those of its column."""
     if not isinstance(event, SampledReports) or not event.local_event.columns:
-        return False
-    if event.sampling == SHUFFLED_EPOCHS and event.num_fakes:
         return False
     return max(budget for _, budget in event.local_event.columns) <= _MOST_OF_A_MESSAGE
 
@@ -180,19 +201,19 @@ def columns_curve(event: SampledReports) -> SampledCurve:
     were seen. All of somebody's messages are one report too: of little in few people that tells
     less, for where few blend in it is hardly the sample that somebody is in.
     """
-    columns, points = event.local_event.columns, event.points_sampled
-    share = 1.0 if event.sampling == POISSON else points / event.points_per_client
+    local, points, share = event.local_event, event.points_sampled, _share(event)
     samples, sizes = [], _sizes(event)
-    more = tuple((points * count, budget) for count, budget in columns)
     for chance, drawn, clients, at_least in sizes:
-        one = _composed_columns(columns, clients * points, at_least * points)
-        several = one if points == 1 else _composed_columns(more, clients, at_least)
+        one = _composed_columns(local.in_columns(at_least * points), clients * points)
+        several = one
+        if points > 1:
+            several = _composed_columns(local.in_columns(at_least, points), clients)
         rate = drawn * share
         samples.append(
             _Sample(chance, rate, _absent(drawn, rate), one.log_heights, several.log_heights)
         )
     _, drawn, clients, _ = max(sizes)  # the likeliest
-    spread = sum(count * spread_of(message_pair(budget)) for count, budget in columns)
+    spread = sum(count * spread_of(message_pair(budget)) for count, budget in local.columns)
     deviation = drawn * share * math.sqrt(spread / (clients * points))
     other = None if event.local_epsilon > HOPELESS else one_report(event)
     if other is not None:
@@ -200,33 +221,51 @@ def columns_curve(event: SampledReports) -> SampledCurve:
     return SampledCurve(tuple(samples), deviation, sampled_top(event), other)
 
 
+def columns_divergences(event: SampledReports, orders: np.ndarray) -> np.ndarray:
+    """Upper bounds of the Rényi divergence of columns of one sample, at orders above one.
+
+    With the two laws as above, E[(P/Q)^order] under Q is jointly convex in P and Q: at most
+    1 + eta (that of P_V and Q_V - 1), averaged over sizes of the sample. So nobody pays more than
+    against a reader who sees who was drawn, whose divergences these are where eta is 1.
+    """
+    local, points, share = event.local_event, event.points_sampled, _share(event)
+    chances: dict[int, float] = {}
+    for chance, drawn, _, at_least in _sizes(event):
+        chances[at_least] = chances.get(at_least, 0.0) + chance * drawn * share
+    above = []
+    for at_least, chance in chances.items():
+        found = messages_divergences(local.in_columns(at_least * points), orders)
+        moment = np.maximum(found, 1e-300) * (orders - 1)
+        above.append(math.log(chance) + moment + np.log(-np.expm1(-moment)))
+    return np.logaddexp(0.0, np.logaddexp.reduce(above, axis=0)) / (orders - 1)
+
+
+def _share(event: SampledReports) -> float:
+    """How likely a drawn client's data point is among those reported; 1 where points are drawn."""
+    return 1.0 if event.sampling == POISSON else event.points_sampled / event.points_per_client
+
+
 @lru_cache(maxsize=256)
-def _composed_columns(
-    columns: tuple[tuple[int, float], ...], people: int, at_least: int
-) -> _Shuffles:
-    """Of so many people; Rényi divergences, which take longer, of no more than that."""
-    kinds = tuple(Messages(count, budget) for count, budget in columns)
-    divergences = _columns_divergences(columns, at_least)
-    return _Shuffles(column_losses(kinds, people), _ORDERS, divergences)
+def _composed_columns(event: ShuffledMessages, people: int) -> _Shuffles:
+    """Of so many people; Rényi divergences, which take longer, of no more than the event's."""
+    kinds = tuple(Messages(count, budget) for count, budget in event.messages)
+    return _Shuffles(column_losses(kinds, people), _ORDERS, _columns_divergences(event))
 
 
 @lru_cache(maxsize=64)
-def _columns_divergences(columns: tuple[tuple[int, float], ...], people: int) -> np.ndarray:
-    total = np.zeros(len(_ORDERS))
-    for count, column in message_columns(ShuffledMessages(columns, people)):
-        curve = one_report(column)
-        total += count * divergences_of(curve, fine_sticks(curve), _ORDERS)
-    return total
+def _columns_divergences(event: ShuffledMessages) -> np.ndarray:
+    return messages_divergences(event, _ORDERS)
 
 
 def _sizes(event: SampledReports) -> list[tuple[float, float, int, int]]:
     """Chances, how likely the victim's client (Poisson: point) is drawn, how many honest ones are.
 
     With coins: of blocks of sizes, each at its largest rate and its smallest crowd; and coarser
-    blocks of crowds, last.
+    blocks of crowds, last. Of an epoch, the fakes may all be in one round.
     """
     if event.fixed_size:
-        honest = event.num_hiding if event.sampling == WITHOUT_REPLACEMENT else event.came
+        one_sample = event.sampling == WITHOUT_REPLACEMENT
+        honest = event.num_hiding if one_sample else event.came - event.num_fakes
         crowd = max(1, int(honest))
         return [(1.0, event.drawn_rate, crowd, crowd)]
     from scipy import stats  # takes half a second to load, and only coins ask for it

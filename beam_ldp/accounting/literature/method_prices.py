@@ -110,7 +110,7 @@ def own_messages(schedule: Schedule, delta: float) -> float:
     if schedule.sampled:
         own = schedule.own_event
         require(own is not None and bool(own.columns), "messages that it describes")
-        return float(_composed(schedule.event(own), schedule.rounds, delta))
+        return float(_composed(schedule.event(own), schedule.most_rounds, delta))
     event = shuffled_reports(schedule.randomizer, schedule.num_reports)
     if schedule.rounds == 1:
         return float(event_epsilon(event, delta))

@@ -76,6 +76,7 @@ class Method:
         condition: When it applies, in words.
         proved: Whether it is proved for a schedule. What is not proved is priced only if asked for.
         seen: The method that prices a reader who sees who took part; by default the same one.
+        in_epochs: Whether it prices shuffled epochs as what they are, not as full shuffles.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Method:
     condition: str = ""
     proved: Callable[[Schedule], bool] = always
     seen: str = ""
+    in_epochs: bool = False
 
 
 _METHODS: dict[str, Method] = {}
@@ -136,7 +138,8 @@ _BUILT_IN = (
     Method("own pair, Rényi orders", "the same, Rényi divergences",
            by_orders(own_pair), proved_for=OWN),
     Method("own messages", "each column's own blanket, composed",
-           method_prices.own_messages, proved_for=OWN, condition="several messages per person"),
+           method_prices.own_messages, proved_for=OWN, condition="several messages per person",
+           in_epochs=True),
     Method("strong clone pair, privacy losses", "Feldman et al. 2023",
            by_losses(strong_pair), proved_for="binary response and kin",
            condition=_FIXED, proved=strong_pair_is_proved),
@@ -429,7 +432,7 @@ def _price(entry: Method, schedule: Schedule, delta: float) -> MethodPrice:
 
 def _epsilon(entry: Method, schedule: Schedule, delta: float) -> tuple[float | None, str]:
     """The price, or None and the reason."""
-    priced = schedule.in_shuffles(entry.kind)
+    priced = schedule if entry.in_epochs else schedule.in_shuffles(entry.kind)
     if priced is None:
         return None, "whole epochs of everybody, one message each"
     try:

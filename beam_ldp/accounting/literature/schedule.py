@@ -170,7 +170,8 @@ class Schedule:
 
         Epochs of which some are left out cost less, and so do those that end early (which are
         counted whole): what is a "lower" price of the shuffles is none of theirs, so None. Several
-        messages of a person tell together which round they are of: they are one report of the sum.
+        messages of a person tell together which round they are of: they are one report of the sum,
+        of no mechanism in particular ("own messages" prices them as what they are).
         """
         if self.sampling != SHUFFLED_EPOCHS or not self.sampled:
             return self

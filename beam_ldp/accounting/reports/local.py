@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.randomizers.checks import check_positive
+from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.shuffle_pair import ProofStatus, ShufflePair, smallest_group
 
 if TYPE_CHECKING:
     from beam_ldp.accounting.reports.sampled import SampledReports
-    from beam_ldp.accounting.reports.shuffled import ShuffledReports
+    from beam_ldp.accounting.reports.shuffled import ShuffledMessages, ShuffledReports
 
 # A `ShufflePair` as numbers and tuples: what an event can carry through named tuples and JSON.
 
@@ -119,6 +119,29 @@ def _columns(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]
         )
 
 
+def some_change(instance: Any, attribute: Any, value: float | None) -> None:
+    """A validator of how far a person's messages can change together: None, or above 0."""
+    if value is not None:
+        positive(instance, attribute, value)
+
+
+def some_places(instance: Any, attribute: Any, value: int) -> None:
+    """A validator of how many places a message speaks about one of."""
+    check_integer(attribute.name, value, 1)
+
+
+def _change_of_columns(instance: Any, attribute: Any, value: float | None) -> None:
+    some_change(instance, attribute, value)
+    if value is not None and not instance.columns:
+        raise ValueError("squared_change must be None where columns are not known")
+
+
+def _places_of_change(instance: Any, attribute: Any, value: int) -> None:
+    some_places(instance, attribute, value)
+    if value != 1 and instance.squared_change is None:
+        raise ValueError("places must be 1 where squared_change is None")
+
+
 UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
 
 
@@ -141,6 +164,9 @@ class LocalReports:
         messages: Messages that all this is, each permuted on its own.
         columns: Of two-response messages, `(count, message_epsilon)` of each kind, as
             `ShuffledMessages` has them; empty where they are not known.
+        squared_change: How far the messages of all columns can change together, as
+            `ShuffledMessages` has it; None if all of them may flip.
+        places: Likewise, of how many places, at most, each message speaks about one.
     """
 
     local_epsilon: float = attr.ib(converter=float, validator=positive)
@@ -153,6 +179,10 @@ class LocalReports:
     columns: tuple[tuple[int, float], ...] = attr.ib(
         default=(), converter=as_messages, validator=_columns
     )
+    squared_change: float | None = attr.ib(
+        default=None, converter=attr.converters.optional(float), validator=_change_of_columns
+    )
+    places: int = attr.ib(default=1, validator=_places_of_change)
 
     def dominating_pair(self) -> ShufflePair:
         """The own pair, or the one that holds for every randomizer with this local epsilon."""
@@ -168,6 +198,14 @@ class LocalReports:
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
         return tuple(map(unpack_pair, self.witnesses))
+
+    def in_columns(self, num_reports: int, points: int = 1) -> ShuffledMessages:
+        """The messages of so many people, of several points each, every column permuted alone."""
+        from beam_ldp.accounting.reports.shuffled import ShuffledMessages  # which holds these
+
+        columns = tuple((points * count, budget) for count, budget in self.columns)
+        change = None if self.squared_change is None else points * self.squared_change
+        return ShuffledMessages(columns, num_reports, change, places=self.places)
 
     def shuffled(self, num_reports: int) -> ShuffledReports:
         """The shuffled reports of so many people."""

@@ -15,10 +15,12 @@ from beam_ldp.accounting.reports.local import (
     as_messages,
     of_one_person,
     positive,
+    some_change,
     some_messages,
+    some_places,
     whole_number,
 )
-from beam_ldp.randomizers.checks import check_fraction, check_integer
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE
 
 
@@ -97,16 +99,6 @@ def _sum_of_messages(event: Any) -> float:
     return math.fsum(count * budget for count, budget in event.messages)
 
 
-def _places(instance: Any, attribute: Any, value: int) -> None:
-    check_integer("places", value, 1)
-
-
-def _squared_change(instance: Any, attribute: Any, value: float | None) -> None:
-    if value is None:
-        return
-    positive(instance, attribute, value)
-
-
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class ShuffledMessages:
     """The shuffled messages of `num_reports` people, several each, every column permuted alone.
@@ -124,7 +116,7 @@ class ShuffledMessages:
         witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
             columns in which the victim's bit is one with probability `first` or `second`, and
             everybody else's with `second`. Empty where none is known.
-        places: Of how many places, or more, each message speaks about one that is drawn.
+        places: Of how many places, at most, each message speaks about one that is drawn.
     """
 
     messages: tuple[tuple[int, float], ...] = attr.ib(
@@ -132,7 +124,7 @@ class ShuffledMessages:
     )
     num_reports: int = attr.ib(converter=check_reports)
     squared_change: float | None = attr.ib(
-        default=None, converter=attr.converters.optional(float), validator=_squared_change
+        default=None, converter=attr.converters.optional(float), validator=some_change
     )
     local_epsilon: float = attr.ib(
         default=attr.Factory(_sum_of_messages, takes_self=True),
@@ -142,7 +134,7 @@ class ShuffledMessages:
     witness: tuple[tuple[int, float, float], ...] = attr.ib(
         default=(), converter=_as_witness, validator=_witness
     )
-    places: int = attr.ib(default=1, validator=_places)
+    places: int = attr.ib(default=1, validator=some_places)
 
     @property
     def crowd(self) -> int:

@@ -73,7 +73,7 @@ class BoundedMessages(NamedTuple):
         message_epsilon: Local budget of one message (the largest, if they differ).
         squared_change: Largest sum over columns of the mean over its places of
             ((w_j - w'_j)/(2R))^2 between two people's vectors, whose coordinates lie in [-R, R].
-        places: Of the smallest block: how many places a message speaks about one of.
+        places: Of the largest block: how many places a message speaks about one of.
     """
 
     columns: int

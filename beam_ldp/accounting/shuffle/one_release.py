@@ -83,8 +83,10 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
     groups, messages = _groups(randomizer), messages_per_user(randomizer)
     if messages != 1:
         layout = getattr(randomizer, "layout", None)
-        columns = messages_of(randomizer) if layout is not None and groups == 1 else ()
-        return LocalReports(randomizer.local_epsilon, None, (), groups, messages, columns)
+        if layout is None or groups != 1:
+            return LocalReports(randomizer.local_epsilon, None, (), groups, messages)
+        columns, together = messages_of(randomizer), bounded_change(randomizer)
+        return LocalReports(randomizer.local_epsilon, None, (), 1, messages, columns, *together)
     witnesses = getattr(randomizer, "witness_pairs", tuple)
     return LocalReports(randomizer.local_epsilon, randomizer.dominating_pair(), witnesses(), groups)
 
@@ -168,15 +170,22 @@ def shuffled_messages(randomizer: Any, num_reports: int) -> ShuffledMessages:
         raise ValueError(
             "randomizer must have public_groups 1 where each user sends several messages"
         )
-    change = getattr(randomizer, "squared_change", None)
+    change, places = bounded_change(randomizer)
     return ShuffledMessages(
         messages_of(randomizer),
         crowd(randomizer, num_reports),
         change,
         randomizer.local_epsilon,
         getattr(randomizer, "message_witness", tuple)(),
-        getattr(randomizer, "places_per_message", 1) if change else 1,
+        places,
     )
+
+
+def bounded_change(randomizer: Any) -> tuple[float | None, int]:
+    """How far a person's messages can change together, if that is known, and about how many places
+    each of them speaks."""
+    change = getattr(randomizer, "squared_change", None)
+    return change, getattr(randomizer, "places_per_message", 1) if change else 1
 
 
 def messages_per_user(randomizer: Any) -> int:

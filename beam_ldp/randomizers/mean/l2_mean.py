@@ -222,12 +222,15 @@ class L2Mean(BlockMean):
             return None
         assert self.cutoff is not None
         coordinates = self.num_coordinates * self.layout.repeats(0)
-        return coordinates / max(1.0, self.cutoff**2) / self.places_per_message
+        return coordinates / max(1.0, self.cutoff**2) / int(self.layout.blocks(0)[1].min())
 
     @property
     def places_per_message(self) -> int:
-        """Coordinates of the smallest block: each message speaks about one of so many, or more."""
-        return int(self.layout.blocks(0)[1].min())
+        """Coordinates of the largest block: each message speaks about one of so many, or one less.
+
+        One says that each message is about a coordinate of its own.
+        """
+        return int(self.layout.blocks(0)[1].max())
 
     def message_witness(self) -> tuple[tuple[int, float, float], ...]:
         """As for the family, or vectors that reach the cutoff in few coordinates, if that is worse.
