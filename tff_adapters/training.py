@@ -26,6 +26,7 @@ from beam_ldp.federated.training import (
     Round,
     Training,
     TrainingBudget,
+    refuse_another_training,
     refuse_half_an_epoch,
 )
 from tff_adapters.adaped import AdapedOutput, AdapedProcess, AdapedState
@@ -274,7 +275,8 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
     Raises:
         UnpricedFlowError: if something leaves clients that nothing prices.
         BudgetExceededError: by `next`, if the round does not fit: nobody was asked.
-        ValueError: by `next`, if the state is amid an epoch, and not of the round that ran last.
+        ValueError: by `next`, if the state is that of another training (another mechanism, say, at
+            another price), or amid an epoch, and not of the round that ran last.
     """
 
     def __init__(
@@ -282,6 +284,7 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
     ) -> None:
         self.flows = check_flows(process, public_flows)
         self._tracker, self._round = tracker, process.next
+        self._start = process.initialize()
         self._due: int | None = None  # the round after the one that was begun last
         super().__init__(
             process.initialize, process.next, process.get_model_weights, process.set_model_weights
@@ -293,6 +296,7 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
         return self._charged
 
     def _charged(self, state: Any, clients: Sequence[Any]) -> Any:
+        refuse_another_training(state, self._start)
         number = rounds_run(state)
         if number != self._due:
             refuse_half_an_epoch(state)

@@ -17,6 +17,7 @@ from beam_ldp.federated.samplers import (
     SamplingMismatchError,
     SelfSampling,
     ShuffledEpochs,
+    TooFewCameError,
     full_participation,
 )
 from beam_ldp.federated.training import (
@@ -38,6 +39,7 @@ __all__ = [
     "SamplingMismatchError",
     "SelfSampling",
     "ShuffledEpochs",
+    "TooFewCameError",
     "Training",
     "UnpricedFlowError",
     "full_participation",

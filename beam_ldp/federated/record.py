@@ -432,11 +432,19 @@ def _what_runs(record: Record) -> Any:
 def least_clients(state: Any) -> int:
     """Clients without whom a round is not released, where its sampling says how many come at least.
 
-    0 where it does not, and of shuffled epochs, whose price supposes as many in every round.
+    0 where it does not.
     """
-    configs = [_config(one) for one in privacy_records(state) if isinstance(one, RoundsRecord)]
-    declared = [config.sampling for config in configs if config.rounds_per_epoch == 1]
+    declared = [config.sampling for config in _configs(state)]
     return max((one.least_received or 0 for one in declared if one is not None), default=0)
+
+
+def rounds_per_epoch(state: Any) -> int:
+    """Rounds that are one event; 1 but for shuffled epochs."""
+    return max((config.rounds_per_epoch for config in _configs(state)), default=1)
+
+
+def _configs(state: Any) -> list[RoundConfig]:
+    return [_config(one) for one in privacy_records(state) if isinstance(one, RoundsRecord)]
 
 
 def rounds_run(state: Any) -> int:

@@ -29,6 +29,10 @@ class SamplingMismatchError(RuntimeError):
     """What ran is not what was declared and charged."""
 
 
+class TooFewCameError(SamplingMismatchError):
+    """Fewer came to a round of a shuffled epoch than its price supposes of every round."""
+
+
 @dataclass(frozen=True)
 class DeclaredSampling:
     """How the clients of a round are drawn, for the credit that sampling gives.

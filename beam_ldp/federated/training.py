@@ -24,11 +24,12 @@ from beam_ldp.federated.record import (
     planned_event,
     privacy_events,
     rounds_charged,
+    rounds_per_epoch,
     rounds_run,
     same_rounds,
     unfinished_epoch,
 )
-from beam_ldp.federated.samplers import SamplingMismatchError
+from beam_ldp.federated.samplers import SamplingMismatchError, TooFewCameError
 from beam_ldp.randomizers.checks import check_fraction
 
 OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"
@@ -308,7 +309,7 @@ def train(
     `num_rounds`, and stays charged, at the price of that least number: readers of models learn
     nothing from it (who comes depends on nobody's value), but its reports were sent. The next one
     has clients of its own. In shuffled epochs, whose price supposes as many in every round, a
-    training ends there.
+    training ends there, and the epoch stays charged, whole.
 
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
@@ -335,6 +336,7 @@ def train(
         UnpricedFlowError: if something leaves clients that nothing prices.
         SamplingMismatchError: if a round is not what was declared, which is found before the round
             is charged; or not what was charged.
+        TooFewCameError: at such a round of a shuffled epoch.
         ValueError: if the budget does not know rounds of `state`, or `state` is that of another
             training: one whose rounds do something else; or amid an epoch of `ShuffledEpochs`.
     """
@@ -388,11 +390,8 @@ class _Rounds:
         """
         if state is None:
             state = self.process.initialize()
-        elif self.budget is not None and not same_rounds(state, self.process.initialize()):
-            raise ValueError(
-                "state must be of this process: its record says another mechanism, clip, sampling "
-                "or noise, from which the cost of later rounds would follow. Start another training"
-            )
+        elif self.budget is not None:
+            refuse_another_training(state, self.process.initialize())
         if self.budget is not None:
             _refuse_unknown(self.budget, rounds_charged(state))
             refuse_half_an_epoch(state)
@@ -410,6 +409,12 @@ class _Rounds:
             if spent is None:
                 return None
         if len(clients) < least:
+            if rounds_per_epoch(state) > 1:
+                raise TooFewCameError(
+                    f"{len(clients)} clients came to a round of a shuffled epoch, whose price "
+                    f"supposes at least {least} in each of its rounds: the training ends, and the "
+                    "whole epoch stays charged"
+                )
             self.withheld += 1
             return state
         output = self.process.next(state, clients)
@@ -474,6 +479,19 @@ def _ran(
             "else ran; its result is dropped"
         )
     return ran
+
+
+def refuse_another_training(state: Any, start: Any) -> None:
+    """The price of a round follows from the record in the state: it must be of what runs.
+
+    Raises:
+        ValueError: if the rounds of `state` are not those of the process that starts with `start`.
+    """
+    if not same_rounds(state, start):
+        raise ValueError(
+            "state must be of this process: its record says another mechanism, clip, sampling "
+            "or noise, from which the cost of later rounds would follow. Start another training"
+        )
 
 
 def refuse_half_an_epoch(state: Any) -> None:

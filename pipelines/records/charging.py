@@ -70,10 +70,14 @@ class NoCharge:
     def let_go(self, staging: str) -> None:
         """Nothing that somebody else could go on with."""
 
-    def begin_round(self) -> None:
-        """Write down that one more round of a training begins; before it does."""
+    def begin_round(self, withheld: bool = False) -> None:
+        """Write down that one more round of a training begins; before it does.
+
+        Args:
+            withheld: whether its result will not be released: too few clients came.
+        """
         if self._begun is not None:
-            self._begun.begin()
+            self._begun.begin(withheld)
 
     def end_rounds(self) -> None:
         """No more of them: the training is over here."""

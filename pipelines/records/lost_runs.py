@@ -31,6 +31,7 @@ from beam_ldp.transforms.files import paths_matching
 
 NOTE = "run.json"
 BEGUN = "begun"  # one byte for every round that began
+WITHHELD = b"-"  # of one to which too few clients came; else "."
 _TOKEN = "[0-9a-f]{8}"  # of an output folder: see `outputs`
 _BINARY = "application/octet-stream"
 
@@ -210,10 +211,10 @@ class BegunRounds:
                 raise UnderWayError("another program runs or settles this training")
             to_disk(path.parent)
 
-    def begin(self) -> None:
-        """One more."""
+    def begin(self, withheld: bool = False) -> None:
+        """One more; whether its result will not be released, since too few clients came."""
         if self._kept:
-            self._file.write(b".")
+            self._file.write(WITHHELD if withheld else b".")
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -53,10 +53,11 @@ class TrainingRun:
         alone: mean accuracy of own models that learned alone; NaN where not known.
         report: more to be printed with the run.
         flows: what left clients in each round.
-        lost: rounds that began and whose results are not in the model: a program was killed, or a
-            round failed.
-        withheld: those of the lost to which too few clients came.
-        stopped: why it ended before all rounds had run: "interrupted" or "failed"; else "".
+        lost: of them, those whose results are not in the model: a program was killed, or a round
+            failed; or, of a shuffled epoch, which is charged whole, it never ran.
+        withheld: of them, those to which too few clients came; others than the lost ones.
+        stopped: why it ended before all rounds had run: "interrupted", "failed" or "too few"; else
+            "".
         settled: whether the ledger knows what began, and that no more will.
     """
 
@@ -72,6 +73,11 @@ class TrainingRun:
     withheld: int = 0
     stopped: str = ""
     settled: bool = False
+
+    @property
+    def released(self) -> int:
+        """Rounds whose results are in the model."""
+        return self.begun - self.lost - self.withheld
 
 
 def local_epsilon_of(plan: TrainingPlan, run: TrainingRun) -> float | None:
@@ -118,7 +124,9 @@ def _reserved_before(plan: TrainingPlan, resumed: Resumed) -> tuple[NoCharge, Tr
     identity = plan.identity(resumed.identity.release_id)
     resumed.check(identity, plan.rounds)
     curve = [(ModelScore(**score), epsilon) for score, epsilon in resumed.checkpoint.curve]
-    run = TrainingRun(identity, resumed.rounds_begun, curve, lost=resumed.lost)
+    run = TrainingRun(
+        identity, resumed.rounds_begun, curve, lost=resumed.lost, withheld=resumed.withheld
+    )
     return resumed.charge(plan.settings, plan.stored_event_of(plan.rounds)), run
 
 

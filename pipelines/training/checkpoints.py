@@ -12,8 +12,8 @@ reports twice in one.
 
 How many rounds are charged is not for the checkpoint to say. Each is counted on disk before it
 begins, in a file of its own, and that many stay charged, whatever the checkpoint knows of: a round
-whose result it lacks is lost, and one fewer is run. Where that count cannot be what was written
-last, nothing goes on.
+whose result it lacks is lost, or was withheld, as the file says, and one fewer is run. Where that
+count cannot be what was written last, nothing goes on.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.lost_runs import (
     BEGUN,
+    WITHHELD,
     BegunRounds,
     Launcher,
     Note,
@@ -92,7 +93,7 @@ class Checkpoint:
     rounds_per_event: int = 1
 
     def write(self, staging: str) -> None:
-        """In one step, so that there always is one that is whole."""
+        """In one step, so that there always is one that is whole. Raises OSError."""
         told = {n: v for n, v in self.__dict__.items() if n not in ("state", "clients")}
         told |= {"launcher": asdict(self.launcher), "version": _VERSION}
         arrays = {f"{_STATE}{i:05d}": array for i, array in enumerate(self.state)}
@@ -101,12 +102,16 @@ class Checkpoint:
         np.savez(stream, **arrays, **{_TOLD: np.array(json.dumps(told))})  # type: ignore[arg-type]
         path = _path(staging, CHECKPOINT)
         aside = path.with_name(f".{path.name}")
-        handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(stream.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
+        try:
+            handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(stream.getvalue())
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+        except BaseException:  # a full disk, Ctrl-C: the one before stays
+            aside.unlink(missing_ok=True)
+            raise
         to_disk(path.parent)
 
     @classmethod
@@ -150,17 +155,22 @@ def counted(staging: str) -> tuple[int, tuple[int, int]]:
     return found.st_size, (found.st_ino, found.st_ctime_ns)
 
 
-def rounds_lost(checkpoint: Checkpoint, staging: str) -> int:
+def rounds_lost(checkpoint: Checkpoint, staging: str) -> tuple[int, int]:
     """Rounds that began and whose results are not in the state: they stay charged.
+
+    Returns:
+        Those that were lost, and those that were withheld because too few clients came.
 
     Raises:
         CheckpointError: if the count of rounds was put back, so that nobody knows how many began.
     """
     begun, counter = counted(staging)
     file = _path(staging, BEGUN).stat()
+    withheld = _path(staging, BEGUN).read_bytes().count(WITHHELD)
+    lost = begun * checkpoint.rounds_per_event - withheld - checkpoint.rounds
     restored = (
         begun < checkpoint.begun
-        or begun * checkpoint.rounds_per_event < checkpoint.rounds
+        or lost < 0
         or counter[0] != checkpoint.counter[0]
         or file.st_mtime_ns != file.st_ctime_ns
         or (begun == checkpoint.begun and counter != checkpoint.counter)
@@ -170,7 +180,7 @@ def rounds_lost(checkpoint: Checkpoint, staging: str) -> int:
             f"{staging} was copied, or restored from a backup: how many rounds began is not known, "
             "and none must be run that nobody charges. `beam-ldp finalize` ends its charge"
         )
-    return begun * checkpoint.rounds_per_event - checkpoint.rounds
+    return lost, withheld
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,7 @@ class Resumed:
         note: its charge; None where no ledger has it.
         begun: the count of rounds, locked.
         rounds_begun: so many of them.
+        withheld: of them, those to which too few clients came.
     """
 
     checkpoint: Checkpoint
@@ -192,6 +203,7 @@ class Resumed:
     note: Note | None
     begun: BegunRounds
     rounds_begun: int
+    withheld: int = 0
 
     @property
     def identity(self) -> ReleaseIdentity:
@@ -200,8 +212,8 @@ class Resumed:
 
     @property
     def lost(self) -> int:
-        """Rounds that began and whose results are not in the state."""
-        return self.rounds_begun - self.checkpoint.rounds
+        """Rounds that began, and whose results should be in the state and are not."""
+        return self.rounds_begun - self.withheld - self.checkpoint.rounds
 
     def check(self, identity: ReleaseIdentity, planned: int) -> None:
         """Refuses another training than the one that was reserved.
@@ -313,7 +325,7 @@ def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -
             f"--resume {output}: it is finished already, and `beam-ldp finalize {output}` "
             "publishes it"
         )
-    lost = rounds_lost(checkpoint, staging)
+    lost, withheld = rounds_lost(checkpoint, staging)
     ((_, started),) = jobs_of(checkpoint.job)
     here = Arguments({"output": {"folder": output}}, [])
     told = Arguments({n: v for n, v in given.settings.items() if n != "training"}, [])
@@ -323,7 +335,8 @@ def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -
         _token(staging),
         note,
         begun,
-        checkpoint.rounds + lost,
+        checkpoint.rounds + lost + withheld,
+        withheld,
     )
 
 
@@ -334,7 +347,8 @@ def _token(staging: str) -> str:
 def _check_given(given: Arguments) -> None:
     for home, section in given.settings.items():
         for name in section:
-            if (home, name) != ("training", "resume") and name not in _ANEW.get(home, ()):
+            anew = name in _ANEW.get(home, ()) and name != "folder"  # --resume itself names that
+            if (home, name) != ("training", "resume") and not anew:
                 raise CheckpointError(
                     f"--resume takes no {USAGE.flag_of(f'{home}.{name}')}: a training goes on as "
                     "it was started"

@@ -239,11 +239,8 @@ def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
 
 def sampler_of(plan: TrainingPlan) -> Sampler:
     """Who takes part in a round, as the price supposes."""
-    drawn, least = plan.clients_per_round, plan.least_clients
-    all_come = least == drawn and not plan.question.dropout
-    return sampler_for(
-        plan.question.sampling, plan.data.num_clients, drawn, None if all_come else least
-    )
+    least = plan.least_clients if plan.may_stay_away else None
+    return sampler_for(plan.question.sampling, plan.data.num_clients, plan.clients_per_round, least)
 
 
 # Randomized reports ---------------------------------------------------------------------------

@@ -248,6 +248,11 @@ class TrainingPlan(ABC):
         return max(1, int(stats.binom.ppf(_SELDOM, drawn, 1 - self.question.dropout)))
 
     @property
+    def may_stay_away(self) -> bool:
+        """Whether rounds are released to which fewer came than were drawn."""
+        return self.least_clients < self.clients_per_round or bool(self.question.dropout)
+
+    @property
     def rounds_per_epoch(self) -> int:
         """Rounds in which a client comes once, on average; in shuffled epochs, at most once."""
         if self.question.sampling == SHUFFLED_EPOCHS:

@@ -63,10 +63,12 @@ class TrainRecord(PrivacyRecord):
         num_clients, clients_per_round, sampling: who took part in a round.
         points_per_client, points_sampled: and with which of their data points.
         rounds, planned_rounds: that ran, and that were planned.
-        stopped: why it ended: "finished", "target", "interrupted" or "failed".
+        stopped: why it ended: "finished", "target", "interrupted", "failed" or "too few" (clients
+            in a round of a shuffled epoch).
         least_clients: of those drawn, how many come at least to a round that is released.
-        withheld_rounds: those of the lost ones to which fewer came.
-        lost_rounds: those that began, are charged, and whose results are not in the model.
+        withheld_rounds: those that are charged and were not released, since fewer came.
+        lost_rounds: others that are charged and whose results are not in the model: they began and
+            were lost, or, of a shuffled epoch, never ran.
         epsilon_any_mechanism: the price that holds for every mechanism of this local epsilon.
         epsilon_thesis: the price by the theorem of the thesis; None where it does not apply.
         epsilon_seen: the price against a reader who sees who takes part.
@@ -178,9 +180,13 @@ def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
     if plan.data.num_test == 0:
         found.append("no public test data: nothing is known about the model's accuracy")
     if run.stopped:
-        why = {"interrupted": "the training was interrupted", "failed": "a round failed"}
+        why = {
+            "interrupted": "the training was interrupted",
+            "failed": "a round failed",
+            "too few": "too few clients came to a round of an epoch",
+        }
         found.append(
-            f"{why[run.stopped]}: the model is that after {run.begun - run.lost:,} of "
+            f"{why[run.stopped]}: the model is that after {run.released:,} of "
             f"{plan.planned_rounds:,} rounds"
         )
     elif run.begun < plan.planned_rounds:
@@ -190,10 +196,12 @@ def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
             f"{run.withheld:,} of the rounds that are charged were not released: fewer than "
             f"{plan.least_clients:,} clients came to them"
         )
-    if run.lost > run.withheld:
+    if run.lost:
+        began = "began and were lost"
+        if plan.rounds_per_event > 1:
+            began = "were lost or never ran, since an epoch is charged whole"
         found.append(
-            f"{run.lost - run.withheld:,} of the rounds that are charged began and were lost: the "
-            "model knows nothing of them"
+            f"{run.lost:,} of the rounds that are charged {began}: the model knows nothing of them"
         )
     if plan.pricing_note.startswith("warning: "):
         found.append(plan.pricing_note.removeprefix("warning: "))

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import mlflow_ldp
 from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.federated import TooFewCameError
 from beam_ldp.federated.record import covers
 from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines import outputs, run
@@ -304,7 +305,8 @@ def train(
 
     Raises:
         JobError: if a round fails, or is not as declared.
-        NotPublishedError: if the ledger could not be written at the end; the output is kept.
+        NotPublishedError: if the ledger could not be written at the end, or a checkpoint on the
+            way: what there is is kept.
     """
     plan = plan.for_release(ran.identity)
     with folder.staging() as staging, training_log(plan, charge, ran.identity, console) as log:
@@ -332,6 +334,9 @@ def train(
             state = rounds(learner, charge, ran, log, console, kept)
             beside = baselines(plan, clients, ran, console)
             model = model_bytes(learner.model(state))
+        except NotPublishedError:  # what was kept stays, for whoever goes on
+            folder.keep = True
+            raise
         except BaseException as error:
             if kept is not None and kept.rounds:
                 _release_last(learner, kept, ran, error, released, console)
@@ -363,7 +368,7 @@ def _begun(
     plan, state = learner.plan, None
     if resumed is not None:
         state = learner.go_on(resumed)
-        check_events(plan, state, ran.begun - ran.lost)
+        check_events(plan, state, ran.released)
         ran.most_messages = learner.most_messages
         for number in range(
             plan.events_of(ran.begun)
@@ -389,8 +394,11 @@ def _release_last(
     """
     try:
         check_events(learner.plan, kept.state, kept.rounds)
-        ran.lost = ran.begun - kept.rounds
-        ran.stopped = "failed" if isinstance(error, Exception) else "interrupted"
+        if isinstance(error, TooFewCameError):
+            ran.withheld, ran.stopped = ran.withheld + 1, "too few"
+        else:
+            ran.stopped = "failed" if isinstance(error, Exception) else "interrupted"
+        ran.lost = ran.begun - ran.withheld - kept.rounds
         end_workers()  # Ctrl-C reached them too: the next computation starts another
         measured = learner.measure(kept.state, kept.rounds)
         epsilon = float(learner.plan.epsilon_of(ran.begun))
@@ -455,7 +463,11 @@ class ChargedRounds:
         spent = self._learner.budget.charge(plan.event, step, num_reports=num_reports)
         self._ran.begun = min(plan.rounds, self._ran.begun + plan.rounds_per_event)
         self._ran.most_messages = self._learner.most_messages
-        self._charge.begin_round()
+        few = plan.may_stay_away and plan.rounds_per_event == 1
+        withheld = few and num_reports is not None and num_reports < plan.least_clients
+        with _ends_where_the_disk_is_full():
+            self._charge.begin_round(withheld)
+        self._ran.withheld += withheld
         came = plan.clients_per_round
         if plan.counts_are_public and num_reports is not None:
             came = num_reports
@@ -466,6 +478,23 @@ class ChargedRounds:
     @property
     def spent(self) -> Spending:
         return self._learner.budget.spent
+
+
+@contextmanager
+def _ends_where_the_disk_is_full() -> Iterator[None]:
+    """Leaves what was written before to those who go on, as a kill does.
+
+    Raises:
+        NotPublishedError: where the disk does not take what is written in the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NotPublishedError(
+            "the training ends here, since how far it came could not be written "
+            f"({error.strerror or type(error).__name__}). `beam-ldp train --resume` goes on from "
+            "the last checkpoint once there is room; `beam-ldp finalize` ends the charge"
+        ) from None
 
 
 class Kept:
@@ -479,16 +508,21 @@ class Kept:
 
     def __init__(self, learner: Learner, ran: TrainingRun, keeper: Keeper, state: Any) -> None:
         self._learner, self._ran, self._keeper = learner, ran, keeper
-        self.state, self.rounds = state, 0 if state is None else ran.begun - ran.lost
+        self.state, self.rounds = state, 0 if state is None else ran.released
 
     def keep(self, done: Round) -> None:
-        """After a round, before anybody gets its result."""
-        self._keeper.keep(
-            done.number + 1,
-            plain_leaves(tf.nest.flatten(done.state)),
-            self._ran.curve,
-            self._learner.kept_of_clients(),
-        )
+        """After a round, before anybody gets its result.
+
+        Raises:
+            NotPublishedError: if the disk does not take it.
+        """
+        with _ends_where_the_disk_is_full():
+            self._keeper.keep(
+                done.number + 1,
+                plain_leaves(tf.nest.flatten(done.state)),
+                self._ran.curve,
+                self._learner.kept_of_clients(),
+            )
         self.state, self.rounds = done.state, done.number + 1
 
 
@@ -502,7 +536,7 @@ def rounds(
 ) -> Any:
     """Train; the last state. What ran is in `ran`, whatever happens."""
     plan = learner.plan
-    planned = plan.rounds - ran.lost  # those that were lost stay charged
+    planned = plan.rounds - ran.lost - ran.withheld  # those that are gone stay charged
     with progress(console) as bar:
         shown = bar.add_task(
             "", total=planned, completed=kept.rounds, said="the first rounds take a moment"
@@ -536,19 +570,18 @@ def rounds(
         )
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan disagree: nothing is released")
-    if training.withheld:
-        ran.lost += training.withheld
-        ran.withheld = training.withheld
+    if ran.withheld:
         console.print(
-            f"{training.withheld:,} rounds to which fewer than {plan.least_clients:,} clients came "
+            f"{ran.withheld:,} rounds to which fewer than {plan.least_clients:,} clients came "
             "were not released; they stay charged",
             soft_wrap=True,
         )
+    if training.withheld or not ran.curve or ran.curve[-1][0].rounds != kept.rounds:
         measured = learner.measure(training.state, kept.rounds)
         ran.curve.append((measured, float(plan.epsilon_of(ran.begun))))
         log.measured(*ran.curve[-1])
         console.print(_said(plan, *ran.curve[-1]), highlight=False, soft_wrap=True)
-    check_events(plan, training.state, ran.begun - ran.lost)
+    check_events(plan, training.state, ran.released)
     ran.flows = training.flows
     ran.report = learner.report()
     return training.state

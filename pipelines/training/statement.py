@@ -234,8 +234,10 @@ def _clipping(record: TrainRecord) -> str:
 def _ended(record: TrainRecord) -> str:
     if record.stopped == "target":
         return f"one more would have exceeded the target of {record.target_epsilon:g}"
+    done = record.rounds - record.lost_rounds - record.withheld_rounds
+    if record.stopped == "too few":
+        return f"too few clients came to one; the model is that after {done:,} of them"
     if record.stopped in ("interrupted", "failed"):
-        done = record.rounds - record.lost_rounds
         return f"the training was interrupted or failed; the model is that after {done:,} of them"
     return "all of them"
 

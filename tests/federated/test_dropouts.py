@@ -15,6 +15,7 @@ from beam_ldp.federated import (
     FixedSizeSampling,
     SamplingMismatchError,
     ShuffledEpochs,
+    TooFewCameError,
     planned_event,
     privacy_events,
     train,
@@ -174,12 +175,14 @@ def test_without_a_declared_least_all_must_come_and_an_epoch_ends_at_too_few():
     with pytest.raises(SamplingMismatchError, match="gives 40"):
         train(Summing(DeclaredSampling(400, 40)), attending([39]), 1, EpsilonBudget(None, DELTA))
     sampler = ShuffledEpochs(80, 40, 30)
-    process, budget = Summing(sampler.declared()), EpsilonBudget(None, DELTA)
-    assert least_clients(process.initialize()) == 0
-    with pytest.raises(SamplingMismatchError, match="gives 30 to 40"):
-        train(process, attending([40, 29]), 2, budget)
-    assert budget.spent.num_charges == 1
-    assert budget.spent.epsilon == price(sampler.declared().event(LOCAL, 1, 10), 1)
+    process = Summing(sampler.declared())
+    assert least_clients(process.initialize()) == 30
+    for came in ([40, 29], [29]):  # amid an epoch, and in its first round, whose reports came too
+        budget, seen = EpsilonBudget(None, DELTA), []
+        with pytest.raises(TooFewCameError, match="29 clients came .* the whole epoch stays"):
+            train(process, attending(came), 2, budget, on_round=seen.append)
+        assert len(seen) == len(came) - 1 and budget.spent.num_charges == 1
+        assert budget.spent.epsilon == price(sampler.declared().event(LOCAL, 1, 10), 1)
 
 
 @pytest.mark.exact

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -62,8 +65,8 @@ class World:
         self.plan = plan_of(self.given)
         self.staging = place / ".out.staging-0123abcd"
 
-    def killed(self, begun, rounds, launcher=DEAD, clients=None):
-        """It ran so many rounds, of which the last checkpoint knows."""
+    def killed(self, begun, rounds, launcher=DEAD, clients=None, withheld=()):
+        """It ran so many rounds, of which the last checkpoint knows; withheld: by their number."""
         self.staging.mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(charge_module, "_settle_part", lambda *_: None)
@@ -75,7 +78,7 @@ class World:
                                 self.plan.rounds_per_event)  # fmt: skip
                 for number in range(begun):
                     if number % self.plan.rounds_per_event == 0:
-                        charge.begin_round()
+                        charge.begin_round(number in withheld)
                     if number < rounds:
                         score = ModelScore(number + 1, 0.5, 0.25, personal=0.5)
                         state = plain_leaves([np.full(3, number + 1.0), CONFIG, np.int32(number)])
@@ -189,6 +192,52 @@ def test_a_count_with_times_of_a_backup_is_charged_as_a_whole(world):
     restored(with_times)(world)
     assert world.finalize()[0] == 0
     assert world.ledger.charge("one").local_epsilon == world.plan.rounds * 4.0
+
+
+def test_rounds_that_were_withheld_are_told_from_those_that_were_lost(world):
+    """Two were withheld, one of them after the last checkpoint, and one was lost in the kill."""
+    world.killed(begun=6, rounds=2, withheld=(2, 4))
+    whole = Checkpoint.read(str(world.staging))
+    replace(whole, rounds=3).write(str(world.staging))  # of the fourth round
+    found = world.resume()
+    assert (found.rounds_begun, found.withheld, found.lost) == (6, 2, 1)
+    with charged(plan_of(found.given), QUIET, found) as (charge, ran):
+        assert (ran.begun, ran.withheld, ran.lost, ran.released) == (6, 2, 1, 3)
+        charge.end_rounds()
+    replace(whole, rounds=5).write(str(world.staging))  # more than can have been released
+    world.refused("restored from a backup")
+
+
+def test_a_checkpoint_that_was_cut_or_is_of_an_older_version_is_refused(world):
+    world.killed(begun=3, rounds=2)
+    file = world.staging / CHECKPOINT
+    whole = file.read_bytes()
+    for length in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        world.refused("no checkpoint of this version, or was damaged")
+    with np.load(io.BytesIO(whole)) as found:
+        held = {name: found[name] for name in found}
+    told = json.loads(held["told"].item())
+    np.savez(file, **(held | {"told": np.array(json.dumps(told | {"version": 1}))}))
+    world.refused("no checkpoint of this version, or was damaged")
+    file.write_bytes(whole)
+    world.resume().begun.close()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(world, monkeypatch, error):
+    world.killed(begun=3, rounds=2)
+    before = Checkpoint.read(str(world.staging))
+
+    def full(*_):
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(os, "fsync", full)
+        replace(before, rounds=3).write(str(world.staging))
+    assert {path.name for path in world.staging.iterdir()} == {CHECKPOINT, BEGUN, "run.json"}
+    assert Checkpoint.read(str(world.staging)).rounds == 2
+    world.resume().begun.close()
 
 
 EPOCHS = "--sampling shuffled-epochs --epochs 4"
@@ -343,7 +392,9 @@ def test_what_is_charged_to_nobody_goes_on_so(tmp_path):
 
 def test_no_other_flag_is_taken_and_no_ledger_is_written_down(world, capsys):
     world.killed(begun=3, rounds=2)
-    world.refused("takes no --epochs", "--epochs 9")
+    for other in ("epochs 9", "output elsewhere", "least-clients 5", "points-per-client 2",
+                  "messages 2", "dropout 0.1", "data mnist5k"):  # fmt: skip
+        world.refused(f"takes no --{other.split()[0]}", f"--{other}")
     assert "privacy.db" not in str(Checkpoint.read(str(world.staging)).job)
     with pytest.raises(UsageError, match="nothing to plan"):
         check_train(flags(f"{FLAGS} --dry-run --resume {world.out}"))

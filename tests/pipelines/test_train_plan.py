@@ -629,15 +629,34 @@ def test_dropouts_that_have_no_price_are_refused(more, message):
 def test_a_record_says_who_may_have_stayed_away_and_what_was_not_released():
     plan = plan_of(DRY, "--least-clients 140")
     scored = SimpleNamespace(rounds=17, loss=1.0, accuracy=0.5, personal=math.nan)
-    run = TrainingRun(plan.identity("r"), 20, [(scored, 0.1)], lost=3, withheld=2, stopped="failed")
+    run = TrainingRun(plan.identity("r"), 20, [(scored, 0.1)], lost=1, withheld=2, stopped="failed")
     record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
-    assert (record.least_clients, record.withheld_rounds, record.lost_rounds) == (140, 2, 3)
+    assert (record.least_clients, record.withheld_rounds, record.lost_rounds) == (140, 2, 1)
     assert record.honest_reports == record.min_reports == 140 and record.compression == 4
     statement = training_statement(record)
     assert "of whom at least 140 came" in statement
     assert "depends neither on its data nor on who else was drawn" in statement
     assert "2 of the rounds that are charged were not released: fewer than 140" in statement
     assert "1 of the rounds that are charged began and were lost" in statement
+    assert "the model is that after 17 of them" in statement
+
+
+@pytest.mark.exact
+def test_the_rest_of_an_epoch_that_ends_early_is_said():
+    """Of an epoch of 20 rounds 5 are in the model, too few came to the sixth, and 14 never ran."""
+    plan = plan_of(DRY, "--least-clients 140 --sampling shuffled-epochs")
+    scored = SimpleNamespace(rounds=5, loss=1.0, accuracy=0.5, personal=math.nan)
+    run = TrainingRun(plan.identity("r"), 20, [(scored, 0.1)], lost=14, withheld=1)
+    run.stopped = "too few"
+    record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    assert (record.rounds, record.withheld_rounds, record.lost_rounds) == (20, 1, 14)
+    statement = training_statement(record)
+    assert "too few clients came to a round of an epoch: the model is that after 5 of" in statement
+    assert "1 of the rounds that are charged were not released: fewer than 140" in statement
+    assert (
+        "14 of the rounds that are charged were lost or never ran, since an epoch is charged whole"
+        in statement
+    )
 
 
 @pytest.mark.exact

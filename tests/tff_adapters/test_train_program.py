@@ -23,13 +23,15 @@ import tensorflow_federated as tff
 from click.testing import CliRunner
 
 from beam_ldp.accounting import ShuffleAccountant, central_gaussian
+from beam_ldp.federated import ShuffledEpochs
 from beam_ldp.federated.record import RoundConfig
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.records.lost_runs import Launcher
 from beam_ldp.pipelines.training import run as train_run
-from beam_ldp.pipelines.training.checkpoints import Checkpoint
+from beam_ldp.pipelines.training.checkpoints import Checkpoint, Keeper
 from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner, in_shards
 from beam_ldp.pipelines.training.plan import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
@@ -322,6 +324,71 @@ def test_a_training_whose_ledger_is_away_at_the_end_is_published_by_finalize(
     assert tf.keras.models.load_model(tmp_path / "out" / "model.keras").count_params() == 650
 
 
+@pytest.mark.parametrize("wrote", [False, True], ids=["full", "killed after the last"])
+def test_a_disk_that_takes_no_checkpoint_ends_a_training_that_goes_on(
+    tmp_path, monkeypatch, capsys, wrote
+):
+    """At the fourth of four rounds: nobody saw it. It is lost where the disk was full. Where it was
+    written nothing is left to run, and the model that is released is measured."""
+    keep = Keeper.keep
+
+    def full(self, rounds, *told):
+        if rounds == 4 and wrote:
+            keep(self, rounds, *told)
+        if rounds == 4:
+            raise OSError(28, "No space left on device")
+        keep(self, rounds, *told)
+
+    monkeypatch.setattr(train_run, "learner_for", Faked)
+    ledger, flags = charged_flags(tmp_path)
+    flags[flags.index("--clients-per-round") + 1] = "360"
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "keep", full)
+        assert train.main(flags) == programs.NOTHING_RELEASED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "(No space left on device)" in said and "--resume" in said
+    assert not (tmp_path / "out").exists()
+    assert BudgetLedger(ledger.url).charge("one").status == "reserved"
+    monkeypatch.setattr(Launcher, "ended", property(lambda _: "ended"))  # as its process has
+    assert train.main(["--resume", str(tmp_path / "out"), "--ledger", ledger.url]) == programs.DONE
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    lost = 0 if wrote else 1
+    assert (record["rounds"], record["lost_rounds"], record["stopped"]) == (4, lost, "finished")
+    last = (tmp_path / "out" / "curve.csv").read_text().splitlines()[-1]
+    assert last.startswith(f"1,{4 - lost},")
+    assert BudgetLedger(ledger.url).charge("one").local_epsilon == 16.0
+
+
+def test_an_epoch_that_too_few_come_to_ends_and_its_rest_is_said(tmp_path, monkeypatch, capsys):
+    """Of epochs of three rounds: too few come to the second round of the second epoch, which is
+    charged whole."""
+
+    class InEpochs(Faked):
+        def __init__(self, plan, clients):
+            super().__init__(plan, clients)
+            sampling = ShuffledEpochs(plan.data.num_clients, 400, plan.least_clients).declared()
+            self._config = RoundConfig((plan.config,), 1, sampling, False).to_json()
+
+        def clients_for(self, number):
+            return [None] * (400 if number != 4 else 7)
+
+    monkeypatch.setattr(train_run, "learner_for", InEpochs)
+    ledger, flags = charged_flags(tmp_path)
+    flags[flags.index("--clients-per-round") + 1] = "400"
+    flags[flags.index("--epochs") + 1] = "3"
+    flags += ["--sampling", "shuffled-epochs", "--least-clients", "300"]
+    assert train.main(flags) == programs.FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "7 clients came to a round of a shuffled epoch" in said
+    assert "the model after round 4 is released; 6 rounds are charged" in said
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["rounds"], record["withheld_rounds"], record["lost_rounds"]) == (6, 1, 1)
+    assert (record["stopped"], record["local_epsilon"]) == ("too few", 8.0)
+    text = (tmp_path / "out" / "privacy.md").read_text()
+    assert "the model is that after 4 of 9 rounds" in text and "never ran" in text
+    assert BudgetLedger(ledger.url).status("d").local_spent == 8.0
+
+
 def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch, capsys):
     class Another(Faked):
         def __init__(self, plan, clients):
@@ -354,8 +421,8 @@ from beam_ldp.pipelines.train import main
 
 begin, calls = lost_runs.BegunRounds.begin, []
 
-def dying(self):
-    begin(self)
+def dying(self, *told):
+    begin(self, *told)
     calls.append(self)
     if len(calls) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -553,7 +620,7 @@ def test_rounds_that_too_few_come_to_are_charged_and_not_released(tmp_path, capf
         tmp_path, capfd, f"{flags} {who} --dropout 0.9 --least-clients {least} --no-ledger"
     )
     record, rounds = told["privacy"], 7 if least == "10" else 1
-    assert record["withheld_rounds"] == record["lost_rounds"] == record["rounds"] == rounds
+    assert record["withheld_rounds"] == record["rounds"] == rounds and record["lost_rounds"] == 0
     assert (record["stopped"], record["local_epsilon"]) == ("finished", 2.0 * rounds)
     assert f"fewer than {least} clients came" in " ".join(said.split())
     assert told["curves"]["training"][-1]["rounds"] == 0

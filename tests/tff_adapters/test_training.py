@@ -358,6 +358,27 @@ def test_no_round_of_an_epoch_is_repeated_without_a_charge():
     assert [reports for _, reports in charges] == [2, 2, 2]
 
 
+@pytest.mark.exact
+def test_a_saved_state_of_another_mechanism_is_not_gone_on_with_at_its_price():
+    """Started anew at a local epsilon of 8, in the folder of a training at 1: each round would be
+    charged as the record in the state says, at 1."""
+
+    def program(local_epsilon):
+        process = build_cldp_sgd(
+            model_fn_for("logistic", (2,), 2, 1), norm="linf", clip=0.1,
+            local_epsilon=local_epsilon, learning_rate=0.1,
+        )  # fmt: skip
+        return ChargedProcess(process, charges)
+
+    charges = Charges()
+    rows = np.ones((1, 2), np.float32), np.zeros(1, np.int32)
+    two = [tf.data.Dataset.from_tensor_slices(rows).batch(1)] * 2
+    state = program(1.0).next(program(1.0).initialize(), two).state
+    with pytest.raises(ValueError, match="its record says another mechanism"):
+        program(8.0).next(state, two)
+    assert len(charges) == 1
+
+
 # MLflow -----------------------------------------------------------------------------------------
 
 
