@@ -121,6 +121,7 @@ def _reserve(question: Question[Any], choice: Choice[Any], identity: ReleaseIden
             question.worst_price(choice),
             question.about,
             identity=identity,
+            same_reports=question.memoized,
             run_id=question.run_id,
         )
     if "run_id" in charge.facts:

@@ -223,7 +223,7 @@ def followed(charge: Charge, row: Row) -> Charge:
     body = row.body
     if row.kind == RESUME:
         if charge.status != "reserved" or not charge.memoized:
-            raise ValueError("only an open charge of memoized noise can be resumed")
+            raise ValueError("only an open charge of reports that stay the same can be resumed")
         return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
     if row.kind == REPLACE:
         if charge.status != "settled":
@@ -391,15 +391,15 @@ def check_question(identity: ReleaseIdentity, first: Charge) -> None:
 
 
 def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
-    """A LedgerError if the same memoized reports are being released, or were.
+    """A LedgerError if the same reports are being released, or were.
 
-    Fresh noise may be drawn again: it is charged again.
+    Fresh noise may be drawn again, and is charged again: this is for reports that stay the same.
 
     Args:
         identity: what is to be released.
         equal: charges of the equal identity, by whatever run.
     """
-    for charge in equal if identity.key else ():
+    for charge in equal:
         if charge.status == "reserved":
             raise LedgerError(
                 f"run {charge.run_id!r} is releasing this very release ({identity.release_id!r}): "
@@ -409,7 +409,8 @@ def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
             raise LedgerError(
                 f"this very release ({identity.release_id!r}) was published by run "
                 f"{charge.run_id!r}: a second publication of the same reports is charged together "
-                "with the first (`republish`), or is a release with an id of its own"
+                "with the first (`republish`) where that has a price, or is a release with an id "
+                "of its own"
             )
 
 

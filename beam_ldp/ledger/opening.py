@@ -414,7 +414,8 @@ class LedgerReading(OpenLedger):
         return loss_of(told, budget_of(population, charge.dataset).orders)
 
     def published(self, identity: ReleaseIdentity) -> Charge | None:
-        """The charge under which this very release of memoized noise was published; None if not."""
+        """The charge under which this very release was published; None if not. For reports that
+        stay the same: of memoized noise, or from devices."""
         with self._store.reading() as reader:
             equal = equal_releases(reader, identity)
         return next((c for c in equal if c.status == "settled" and not c.is_block), None)
@@ -478,7 +479,7 @@ def ended_part(reader: Reader, charge: Charge, part: str) -> Charge | None:
 def equal_releases(reader: Reader, identity: ReleaseIdentity, but: str = "") -> list[Charge]:
     """Charges of an equal identity, by whatever run."""
     found = []
-    for row in reader.rows_of_identity(identity.digest.hex()) if identity.key else ():
+    for row in reader.rows_of_identity(identity.digest.hex()):
         run_id, part = row.body["run_id"], row.body["part"]
         if run_id != but:
             found.append(charge_of(reader, run_id, part))

@@ -422,11 +422,12 @@ def two_questions(state: LedgerState) -> list[str]:
 
 
 def charged_twice(state: LedgerState) -> list[str]:
-    """Memoized releases of one identity that stand as two charges: noise was counted as fresh."""
+    """Releases of the same reports that stand as two charges: noise was counted as fresh."""
     first: dict[tuple[str, bytes], Charge] = {}
     found = []
     for charge in _reservations(state):
-        if not charge.identity.key or charge.status == "abandoned" or charge.is_block:
+        same_reports = charge.memoized or charge.identity.key
+        if not same_reports or charge.status == "abandoned" or charge.is_block:
             continue  # a block may be continued by another: its parts are what is released
         before = first.setdefault((charge.population, charge.identity.digest), charge)
         if before is not charge:

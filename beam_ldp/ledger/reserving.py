@@ -69,8 +69,8 @@ class _Request:
             raise ValueError(
                 f"identity must be of dataset {self.dataset!r}, got {identity.dataset!r}"
             )
-        if self.memoized != bool(identity.key):
-            raise ValueError("identity must commit to a key exactly where noise is memoized")
+        if identity.key and not self.memoized:
+            raise ValueError("identity must commit to a key only where memoized is true")
         check_name("attempt", self.attempt)
 
     @property
@@ -171,7 +171,8 @@ class LedgerReserving(LedgerReading):
                 schedule that is fixed now, charged whole.
             identity: of the release. A release id stands for one question; the same memoized
                 reports are not released twice (see `republish`).
-            memoized: a repetition sends the same reports.
+            memoized: a repetition is of the same reports: of memoized noise, or of envelopes that
+                devices sent, which stay what they are.
             count: reserve a block: so many windows or rounds that cost `event` each, in one row.
                 Each is settled by itself, under the identity of its part.
             local_event: what people send, where `event` prices only what a server publishes that
@@ -227,7 +228,8 @@ class LedgerReserving(LedgerReading):
             first = it.appender.first_of_release(body["release_key"])
             if first is not None:
                 check_question(asked.identity, of_run([first]))
-                check_not_again(asked.identity, equal_releases(it.appender, asked.identity))
+                if asked.memoized:
+                    check_not_again(asked.identity, equal_releases(it.appender, asked.identity))
             check_fits(
                 population, asked.dataset, body["period"], loss, local, asked.parts, asked.quota
             )

@@ -86,8 +86,9 @@ class LedgerSettling(LedgerReading):
             if ended is not None:
                 return _settled_so(ended, told, report_digest)
             _check_open(charge)
-            if charge.is_block:
+            if charge.is_block and charge.memoized:
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
+            if charge.is_block:
                 facts["identity_digest"] = identity.digest.hex()
             body = {**self._end(charge, label, "settle"), **facts}
             if committed(reserved):

@@ -222,6 +222,12 @@ class CollectSettings(Settings[Q]):
         return len(reader_levels(self.agreed.terms)) > 1
 
     @property
+    def digested(self) -> bool:
+        """Whether the same envelopes are known again: each is one person's, of no group."""
+        alone = self.agreed.terms.max_reports == 1 and self.people.groups is None
+        return alone and (self.leveled or not self.agreed.terms.identity.key)
+
+    @property
     def charged_for(self) -> LocalRandomizer:
         """What a budget is charged for: of several levels the largest, whoever reads."""
         randomizer = self.agreed.terms.randomizer
@@ -377,8 +383,9 @@ def count(
     terms, groups = settings.agreed.terms, settings.people.groups
     scratch = None if staging is None else f"{staging}/{_IDS}"
     read = ReadReports(
-        settings.source.paths, terms, groups=groups, scratch=scratch, keep_ids=settings.leveled
-    )
+        settings.source.paths, terms, groups=groups, scratch=scratch, keep_ids=settings.leveled,
+        digest=settings.digested,
+    )  # fmt: skip
     reports = pipeline | "Read" >> read
     if staging is not None:
         reports.received | "Write received" >> WriteReceipts(staging)
@@ -436,8 +443,8 @@ class DeviceReports(Question[Any]):
 
     @property
     def memoized(self) -> bool:
-        """Whether these are reports under a key: memoized ones, or of several levels."""
-        return bool(self.settings.agreed.terms.identity.key)
+        """Devices drew their reports before: another collection is of the same ones."""
+        return True
 
     def identity(self, choice: Choice[Any]) -> ReleaseIdentity:
         """What `release.json` says."""
@@ -451,7 +458,7 @@ class DeviceReports(Question[Any]):
         self.staging = staging
         found: results.WorkerResults = super().collect(choice, flags, staging, console)
         self.received = read_receipts(staging)
-        if self.settings.leveled:
+        if self.settings.digested:
             found = replace(found, report_digest=f"{self.received.digest:032x}")
         return found
 

@@ -294,7 +294,7 @@ def settle(
     if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
         about["epsilon"] = record["charged_epsilon"]
         about.pop("certificate", None)
-    if record.get("memoized"):
+    if record.get("memoized") or record.get("report_digest") is not None:
         about["publications"] = [publication_of(record, publications)]
     ledger.settle(
         record["run_id"],

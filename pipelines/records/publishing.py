@@ -3,10 +3,11 @@
 Whatever happens between the steps, what is public has been charged. What is finished outlives this
 process from the moment it may be settled, for `beam-ldp finalize` to go on with.
 
-The same memoized reports may be published once more: free, priced together with the first, or
-refused. What that costs is in `beam_ldp.accounting.prices`; what it may not do:
+The same reports, memoized or from devices, may be published once more: free, priced together with
+the first, or refused. What that costs is in `beam_ldp.accounting.prices`; what it may not do:
 
-* The same reports of the same people: nothing new is told, so nothing is charged.
+* The same reports of the same people: nothing new is told, so nothing is charged. Of reports that
+  devices drew without a key that is all: what other ones would tell has no price.
 * Other people, nobody's value changed: all publications together cost one shuffle of the smallest
   cell of the partition of people by publications, within each public group; of several questions,
   the composition of theirs. It takes the place of the first charge. Cells are counted from hashes
@@ -117,13 +118,23 @@ def publish(folder: outputs.OutputFolder) -> None:
 _OWN_NAME = "Give it a release id of its own, for a new charge with new noise"
 
 
-def said_of_another(settings: ChargeSettings, one_round: bool) -> str:
+def known_again(settings: ChargeSettings) -> bool:
+    """Whether envelopes without a key are known to be the same as those of another collection."""
+    return bool(getattr(settings, "digested", False))
+
+
+def said_of_another(settings: ChargeSettings, one_round: bool, keyed: bool) -> str:
     """What another publication of these reports would cost, as `Republication.price` decides it.
 
     Args:
         settings: the flags.
         one_round: whether everybody was asked once; later rounds depend on who answered the first.
+        keyed: whether a key decides what a person's report is.
     """
+    if not keyed and known_again(settings):
+        return "the same envelopes cost nothing more, others are refused"
+    if not keyed:
+        return "refused: what devices drew is published once"
     if settings.noise.frozen_values and one_round:
         return "the same reports cost nothing more, others are priced with them"
     drawn_here = settings.noise.key_file is not None
@@ -175,6 +186,13 @@ class Republication(RunCharge):
             event = self._again(price, found, randomizer)
             return Price(
                 event_epsilon(event, self._settings.privacy.delta), price.honest_reports, event
+            )
+        if not self._charge.identity.key:
+            raise NotPublishedError(
+                "nothing was released: reports of this release were published before, and these "
+                "are not the same envelopes. Whoever compares the two publications sees the "
+                "reports of those who came in between, among few others or none: collect all of "
+                f"them at once. {_OWN_NAME}"
             )
         if getattr(self._settings, "told_once", False):
             raise NotPublishedError(

@@ -16,7 +16,7 @@ from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.lost_runs import find_lost_runs
-from beam_ldp.pipelines.records.publishing import Republication, said_of_another
+from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -56,6 +56,7 @@ def reserve(
     about: str,
     *,
     identity: ReleaseIdentity | None = None,
+    same_reports: bool | None = None,
     run_id: str | None = None,
     mechanism: str = "",
     local_event: Any = None,
@@ -68,6 +69,8 @@ def reserve(
         worst: the price if only `min_reports` arrive; None in a simulation.
         about: the public name of what is asked.
         identity: of the release; default: one of the mechanism and what is asked.
+        same_reports: whether a repetition is of the same reports, as of envelopes that devices
+            sent; default: if noise is memoized.
         run_id: name of the charge.
         mechanism: digest of its configuration, hexadecimal.
         local_event: what people send, where the event of the price says only what a trusted server
@@ -94,8 +97,10 @@ def reserve(
         identity = identity or _identity(settings, run_id, about, mechanism)
         _check_key(settings, identity)
         _check_alone(settings, run_id)
-        published = ledger.published(identity)
-        if published is not None:
+        if same_reports is None:
+            same_reports = bool(identity.key)
+        published = ledger.published(identity) if same_reports else None
+        if published is not None and (identity.key or known_again(settings)):
             _check_quota(settings, published)
             people = _people(settings, ledger, published.run_id)
             return Republication(ledger, published, people, settings)
@@ -106,7 +111,7 @@ def reserve(
             identity=identity,
             local_event=local_event,
             privacy_unit=settings.charge.privacy_unit,
-            memoized=bool(identity.key),
+            memoized=same_reports,
             quota=settings.charge.quota,
             about=_about(settings, about),
         )
@@ -150,7 +155,7 @@ def would_grant(
             published = ledger.published(identity)
             if published is not None:
                 _check_quota(settings, published)
-                said = said_of_another(settings, one_round)
+                said = said_of_another(settings, one_round, bool(identity.key))
                 return f"published before by run {published.run_id!r}: {said}"
         run_id = settings.charge.run_id
         if run_id is not None:

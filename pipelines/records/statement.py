@@ -463,7 +463,7 @@ def _again(record: PrivacyRecord) -> str:
     if record.publication == 1:
         return ""
     declared = "nobody's value changed in between, as keyed hashes show"
-    if getattr(record, "readers", ()):
+    if getattr(record, "readers", ()) or not record.memoized:
         declared = "they are the same envelopes, as a digest of them shows"
     if record.frozen_values:
         declared = "that nobody's value changed in between was **declared, not checked**"

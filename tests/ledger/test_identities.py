@@ -91,7 +91,7 @@ def test_settling_needs_the_identity_that_was_reserved(ledger: BudgetLedger) -> 
         ledger.settle("run", PURE, identity=replace(NIGHTLY, columns=("hepc",)))
     with pytest.raises(ValueError, match="identity must be of dataset"):
         ledger.reserve("visits", "other", PURE, identity=asked("elsewhere", "x"))
-    with pytest.raises(ValueError, match="commit to a key exactly where"):
+    with pytest.raises(ValueError, match="commit to a key only where memoized"):
         ledger.reserve("visits", "other", PURE, identity=NIGHTLY, memoized=False)
 
 
@@ -110,6 +110,27 @@ def test_fresh_noise_adds_up(ledger: BudgetLedger) -> None:
         reserve(ledger, run, fresh)
         ledger.settle(run, PURE, identity=fresh)
     assert ledger.status("visits").local_spent == 0.5
+
+
+def test_reports_from_devices_stay_the_same_without_a_key(ledger: BudgetLedger) -> None:
+    """Two collections of the same envelopes, but for a person's, show that person's report."""
+    sent = replace(NIGHTLY, key="")
+
+    def collected(run: str) -> Charge:
+        return ledger.reserve("visits", run, PURE, identity=sent, memoized=True)
+
+    collected("first")
+    with pytest.raises(LedgerError, match="is releasing this very release"):
+        collected("second")
+    going_on = collected("first")
+    assert going_on.attempts == 2 and ledger.published(sent) is None
+    ledger.settle("first", PURE, identity=sent, attempt=going_on.attempt)
+    with pytest.raises(LedgerError, match="was published by run 'first'"):
+        collected("second")
+    published = ledger.published(sent)
+    assert published is not None and published.run_id == "first"
+    reserve(ledger, "drawn here", sent)  # fresh noise, which is charged as such
+    assert ledger.status("visits").local_committed == 0.5 and clean(ledger)
 
 
 # Attempts -----------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ class Tally(NamedTuple):
     Attributes:
         reports, envelopes: how many counted.
         largest: most reports in one envelope.
-        digest: of all that counted, where ids are kept; else 0.
+        digest: of all that counted, where that was asked for; else 0.
     """
 
     reports: int
@@ -211,9 +211,9 @@ class TakeOnce(_Read):
     beside them `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, with the path.
     """
 
-    def __init__(self, terms: PortableTerms, keep_ids: bool) -> None:
+    def __init__(self, terms: PortableTerms, keep_ids: bool, digest: bool) -> None:
         super().__init__(terms)
-        self._keep_ids = keep_ids
+        self._keep_ids, self._in_digest = keep_ids, digest
 
     def setup(self) -> None:
         super().setup()
@@ -255,7 +255,7 @@ class TakeOnce(_Read):
             groups = np.repeat(found.groups[taken], counts)
         self._received.inc(len(reports))
         ids = found.ids[taken] if self._keep_ids else None
-        digest = 0 if ids is None else self._digest_of(ids, reports)
+        digest = self._digest_of(found.ids[taken], reports) if self._in_digest else 0
         tally = Tally(len(reports), len(counts), int(counts.max()), digest)
         yield TaggedOutput(TALLIES, (path, tally))
         for start in range(0, len(reports), self._rows):
@@ -357,6 +357,8 @@ class ReadReports(beam.PTransform):
             Beam's local runner does in memory.
         keep_ids: whether reports stay with the ids of their envelopes, for `AtLevel`: out come
             `LeveledBlock`s. Envelopes hold one report then, and no groups.
+        digest: whether each `Tally` has a digest of its envelopes, by which the same ones are known
+            again; as for `keep_ids`.
 
     Raises:
         ValueError: for ids that cannot be kept; at run time, if nothing matches, or a file cannot
@@ -372,11 +374,15 @@ class ReadReports(beam.PTransform):
         id_bytes: int = ID_BYTES_AT_A_TIME,
         scratch: str | None = None,
         keep_ids: bool = False,
+        digest: bool = False,
     ) -> None:
         super().__init__()
-        if keep_ids and (groups is not None or terms.max_reports > 1):
-            raise ValueError("keep_ids must be false for groups, and for envelopes of many reports")
-        self._keep_ids = keep_ids
+        for name, given in (("keep_ids", keep_ids), ("digest", digest)):
+            if given and (groups is not None or terms.max_reports > 1):
+                raise ValueError(
+                    f"{name} must be false for groups, and for envelopes of many reports"
+                )
+        self._keep_ids, self._digest = keep_ids, digest
         if isinstance(id_bytes, bool) or id_bytes != int(id_bytes) or id_bytes < 1:
             raise ValueError(f"id_bytes must be an integer >= 1, got {id_bytes}")
         self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
@@ -408,7 +414,7 @@ class ReadReports(beam.PTransform):
             {"parts": listed[PARTS], "copies": copies}
             | "By part" >> beam.CoGroupByKey()
             | "Take once"
-            >> beam.ParDo(TakeOnce(self._terms, self._keep_ids)).with_outputs(
+            >> beam.ParDo(TakeOnce(self._terms, self._keep_ids, self._digest)).with_outputs(
                 BAD_REPORTS, EDGES, TALLIES, main="reports"
             )
         )
