@@ -27,6 +27,7 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
+    DeviceSharesQuestion,
     DeviceWordsQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
@@ -120,12 +121,17 @@ class Collect(DeviceReports, Frequency):
     @classmethod
     def of(cls, given: Arguments) -> Question[Any]:
         """The program as it was told: `release.json` says what was asked. Raises UsageError."""
-        need(USAGE, given, "reports.reports", "reports.release", "privacy.delta", "output.folder")
+        need(USAGE, given, "reports.reports", "reports.release", "output.folder")
         path, place = given["reports"]["release"], given["mechanism"].get("name")
         kind = None if place is None else _loaded(place)
         agreed = load_release(path)
         if kind not in (None, type(agreed.terms.randomizer)):
             raise UsageError(f"--mechanism {place} is not that of {path}")
+        if isinstance(agreed.asked, DeviceSharesQuestion):
+            from beam_ldp.pipelines.devices.collecting_shares import CollectShares
+
+            return CollectShares(CollectShares.check_agreed(given, agreed))
+        need(USAGE, given, "privacy.delta")
         if isinstance(agreed.asked, DeviceWordsQuestion):
             from beam_ldp.pipelines.devices.collecting_words import CollectWords
 

@@ -30,7 +30,7 @@ from beam_ldp.pipelines.means.choice import (
 )
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.gates import Price
+from beam_ldp.pipelines.records.gates import Price, gate_length
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage.mean import USAGE
@@ -85,6 +85,13 @@ class VectorQuestion(VectorPlanner[S], Question[S]):
         radius = self.settings.question.radius
         return (0.0, 1.0) if self.settings.question.norm == "binary" else (-radius, radius)
 
+    def warnings(self, release: Release) -> tuple[str, ...]:
+        """What noise does not explain, of coordinates and of the whole length."""
+        asked, found = self.settings.question, super().warnings(release)
+        if self.ranges is not None or asked.norm != "l2":
+            return found
+        return (*found, *gate_length(release, asked.radius))
+
     @property
     def bad_rows(self) -> Literal["dead_letter", "zero"]:
         """What becomes of rows that cannot be used."""
@@ -111,6 +118,14 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
     @classmethod
     def check(cls, given: Arguments) -> MeanSettings:
         return check_mean(given, USAGE)
+
+    @classmethod
+    def run_otherwise(cls, given: Arguments, console: Console) -> int | None:
+        if not given["output"].get("publish"):
+            return None
+        from beam_ldp.pipelines.devices.shares import publish
+
+        return publish(given, console)
 
     @property
     def query(self) -> Query:

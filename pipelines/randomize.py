@@ -30,7 +30,7 @@ from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
@@ -84,7 +84,7 @@ def _made(
     settings, terms = device.settings, device.release.terms
     randomizer = terms.randomizer
     console.print(
-        f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
+        f"{type(randomizer).__name__}, local epsilon {promise(randomizer.local_epsilon)}, "
         f"{randomizer.bits_per_report} bits per report",
         style="dim", highlight=False,
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _made(
         log_events.STARTED,
         program=_NAME,
         mechanism=type(randomizer).__name__,
-        local_epsilon=None if terms.simulated else randomizer.local_epsilon,
+        local_epsilon=_promised(device),
         bits_per_report=randomizer.bits_per_report,
         num_files=settings.num_files,
     )
@@ -120,7 +120,7 @@ def _made(
         "schema_version": outputs.SCHEMA_VERSION,
         "output": folder.path,
         "release": device.release.to_json(),
-        "local_epsilon": None if terms.simulated else randomizer.local_epsilon,
+        "local_epsilon": _promised(device),
         **({} if device.readers is None else {"levels": list(device.readers.levels)}),
         "num_reports": num_reports,
         "num_bad_rows": reasons.total() if settings.bad_rows_leave_a_trace else None,
@@ -174,6 +174,13 @@ def _most_often(reasons: Counter[str]) -> str:
     return f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
 
 
+def _promised(device: DeviceValues) -> float | None:
+    """The local epsilon; None where there is none: in a simulation, and of shares."""
+    terms = device.release.terms
+    alone = terms.randomizer.protects_alone and not terms.simulated
+    return terms.randomizer.local_epsilon if alone else None
+
+
 def _warnings(settings: Settings[Any], device: DeviceValues) -> list[str]:
     local = device.release.terms.randomizer.local_epsilon
     if device.readers is not None:
@@ -181,6 +188,12 @@ def _warnings(settings: Settings[Any], device: DeviceValues) -> list[str]:
     found = []
     if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
+    elif not device.release.terms.randomizer.protects_alone:
+        found.append(
+            "local epsilon is infinite: an envelope holds all shares of one person, and whoever "
+            "sees it reads the vector almost exactly. Send it to a collector who is trusted, and "
+            "let nobody else read these files"
+        )
     elif local > MAX_LOCAL_EPSILON:
         seen = "a report" if device.readers is None else "a report and has the key of that level"
         found.append(
@@ -212,7 +225,10 @@ def show(done: dict[str, Any], console: Console) -> None:
     for reason, count in (done["bad_rows"] or {}).items():
         console.print(f"  {count:,} rows could not be used: {reason}")
     console.print(f"[bold]Written to[/bold] {escape(done['output'])}", soft_wrap=True)
-    console.print(f"  reports-*{SUFFIX}  [dim]packed reports, which may leave this machine[/dim]")
+    leaving = "which may leave this machine"
+    if "promised" in terms.get("questions", ""):
+        leaving = "for the collector alone, who is trusted"
+    console.print(f"  reports-*{SUFFIX}  [dim]packed reports, {leaving}[/dim]")
     console.print(f"  {RELEASE_FILE}   [dim]what the collector needs to know; public[/dim]")
     if "recover_key_file" in done:
         console.print(

@@ -50,9 +50,11 @@ NO_REPORTS = "no reports"
 TOO_MANY = "reports of more people than an envelope of this release may hold"
 WRONG_CHECKSUM = "wrong checksum"
 IMPOSSIBLE = "reports that the mechanism cannot send"
+WITHOUT_ID = "shares without an id by which a copy would be known"
 REASONS = (
     NOT_AN_ENVELOPE, TOO_SHORT, TRAILING, UNKNOWN_VERSION, UNKNOWN_FLAGS, UNKNOWN_COLUMN,
     OTHER_RELEASE, NOT_SIMULATED, SIMULATED, NO_REPORTS, TOO_MANY, WRONG_CHECKSUM, IMPOSSIBLE,
+    WITHOUT_ID,
 )  # fmt: skip
 
 
@@ -139,6 +141,12 @@ class ReleaseTerms:
         fitting = (MAX_ENVELOPE_BYTES - OVERHEAD_BYTES) // self.report_bytes
         return min(self.identity.reports_per_envelope, fitting)
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether an envelope without an id is refused: of reports that protect in their sum alone
+        no copy may count, since twice a person's vector has half the noise."""
+        return not self.randomizer.protects_alone
+
     def envelope_bytes(self, num_reports: int) -> int:
         """Length of an envelope: it depends on nothing else."""
         return OVERHEAD_BYTES + self.report_bytes * num_reports
@@ -216,7 +224,7 @@ def encode_envelope(
 
     Raises:
         ValueError: for no reports, more than an envelope of this release may hold, an id of another
-            length, or reports that the mechanism cannot pack.
+            length, none where one is needed, or reports that the mechanism cannot pack.
     """
     if not 1 <= len(reports) <= terms.max_reports:
         raise ValueError(
@@ -225,6 +233,8 @@ def encode_envelope(
     envelope_id = os.urandom(ID_BYTES) if envelope_id is None else envelope_id
     if len(envelope_id) != ID_BYTES:
         raise ValueError(f"envelope_id must be {ID_BYTES} bytes, got {len(envelope_id)}")
+    if terms.needs_ids and envelope_id == NO_ID:
+        raise ValueError("envelope_id must be given for shares: a copy must not count")
     packed = terms.randomizer.pack_each(reports).tobytes()
     content = terms.prefix + _SUFFIX.pack(envelope_id, len(reports)) + packed
     return content + checksum(content)
@@ -284,6 +294,8 @@ def open_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
         raise EnvelopeError(NO_REPORTS)
     if count > terms.max_reports:
         raise EnvelopeError(TOO_MANY)
+    if terms.needs_ids and envelope_id == NO_ID:
+        raise EnvelopeError(WITHOUT_ID)
     length = terms.envelope_bytes(count)
     if len(data) != length:
         raise EnvelopeError(TOO_SHORT if len(data) < length else TRAILING)

@@ -39,6 +39,7 @@ from beam_ldp.randomizers.wire import (
     UNKNOWN_COLUMN,
     UNKNOWN_FLAGS,
     UNKNOWN_VERSION,
+    WITHOUT_ID,
     WRONG_CHECKSUM,
     AnyTerms,
     digests_of,
@@ -239,9 +240,11 @@ def _open(
     room = np.diff(at, append=len(array))
     counts = heads[:, HEADER_BYTES - 4 : HEADER_BYTES].view(">u4")[:, 0].astype(np.int64)
     lengths = OVERHEAD_BYTES + common.report_bytes * counts
+    nameless = ~heads[:, PREFIX_BYTES : PREFIX_BYTES + ID_BYTES].any(axis=1)
     found = np.full(len(at), _SOUND, dtype=np.uint8)
     for reason, applies in (
         (TOO_SHORT, room < lengths),
+        (WITHOUT_ID, nameless & common.needs_ids),
         (TOO_MANY, counts > common.max_reports),
         (NO_REPORTS, counts == 0),
         (TOO_SHORT, room < HEADER_BYTES),

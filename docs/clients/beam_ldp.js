@@ -292,6 +292,11 @@ const beamLdp = (() => {
     must(new Set([...values, other]).size === values.length + 1, "the list repeats a value");
     must(identity.mechanism === toHex(await digest(utf8(terms.mechanism))),
       "the mechanism is another one");
+    const config = JSON.parse(terms.mechanism);
+    must(!Object.hasOwn(config, "shares"),
+      "shares protect nobody unless whoever collects is trusted: this client sends none");
+    must(config.version === 1 && Object.hasOwn(mechanisms, config.mechanism),
+      `unknown mechanism: this client knows ${Object.keys(mechanisms).join(", ")}`);
     must(identity.values === toHex(await domainDigest(values, other)), "the list is another one");
     must(terms.identity_digest === toHex(await identityDigest(identity)),
       "identity_digest is another one");
@@ -308,8 +313,6 @@ const beamLdp = (() => {
       must(groups === undefined && group === undefined, "the release has no groups");
     }
     const identified = (await identityDigest({ ...identity, group: named })).slice(0, 16);
-    const config = JSON.parse(terms.mechanism);
-    must(config.version === 1 && Object.hasOwn(mechanisms, config.mechanism), "unknown mechanism");
     must(config.domain_size === values.length + 1, "the list has another size");
     const epsilon = config.local_epsilon;
     must(Number.isFinite(epsilon) && epsilon > 0, "local_epsilon is no number > 0");

@@ -1,6 +1,6 @@
 """What each number of a report is about, beyond what an envelope can say: several lists, a number,
-or one level of a search for words. The text of it is digested to what stands in the release's
-identity."""
+one level of a search for words, or a mean in shares and what its senders are promised. The text of
+it is digested to what stands in the release's identity."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.accounting.reports import hidden_users
+from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
-from beam_ldp.randomizers.mean import ScalarMean
+from beam_ldp.randomizers.mean import ScalarMean, SplitAndMixMean
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.outcomes import outcome_digest
 from beam_ldp.transforms.questions import LevelsQuestion
@@ -64,6 +67,8 @@ class DeviceQuestion(ABC):
         if isinstance(found, dict) and set(found) == {"column", "batch", "plays"}:
             column, batch = _names([found["column"], found["batch"]])
             return DeviceRewardQuestion(column, batch, _names(found["plays"]))
+        if isinstance(found, dict) and set(found) == {"columns", "promised", "trusted"}:
+            return DeviceSharesQuestion.from_json(found)
         if isinstance(found, dict) and set(found) == _OF_WORDS:
             return DeviceWordsQuestion.from_json(found)
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
@@ -71,7 +76,7 @@ class DeviceQuestion(ABC):
             return DeviceNumberQuestion(column, _number_question(found))
         raise ValueError(
             "questions must be the text of a JSON object about lists, a number, an experiment, a "
-            "bandit's batch or words"
+            "bandit's batch, words or shares"
         )
 
 
@@ -227,6 +232,73 @@ class DeviceRewardQuestion(DeviceQuestion):
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         if not isinstance(randomizer, ScalarMean) or randomizer.radius != 1.0:
             raise ValueError("release terms contradict themselves: a reward lies in [-1, 1]")
+
+
+@dataclass(frozen=True)
+class DeviceSharesQuestion(DeviceQuestion):
+    """Vectors in shares: what people are promised, of whom nothing but the collector's word and the
+    noise of the others protects one.
+
+    Protects one person's vector (replace-one) with (epsilon, delta) against readers of the mean, if
+    at least `min_reports` envelopes are added up together or none, and if whoever receives them
+    does not look at one alone.
+
+    Attributes:
+        columns: their names.
+        epsilon, delta: what the release costs at most.
+        min_reports: envelopes without which nothing is released.
+        honest_fraction: share of these, at least, that were made as the protocol says.
+    """
+
+    columns: tuple[str, ...]
+    epsilon: float
+    delta: float
+    min_reports: int
+    honest_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        check_fraction("delta", self.delta)
+        check_integer("min_reports", self.min_reports, 1)
+        check_fraction("honest_fraction", self.honest_fraction, "(]")
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("delta", "epsilon", "honest_fraction", "min_reports")
+        promised = {name: getattr(self, name) for name in names}
+        return {"columns": list(self.columns), "promised": promised, "trusted": _TRUSTED}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> DeviceSharesQuestion:
+        """Inverse of `to_json`. Raises ValueError."""
+        try:
+            made = cls(_names(found["columns"]), **found["promised"])
+        except TypeError:
+            raise ValueError("questions hold a value of the wrong type") from None
+        if made.to_json() != found:
+            raise ValueError("questions: shares are for whoever trusts the collector")
+        return made
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def values(self) -> bytes:
+        return digest_of(self.text.encode())
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        """A ValueError unless the noise of the fewest keeps the promise."""
+        if not isinstance(randomizer, SplitAndMixMean):
+            raise ValueError("release terms contradict themselves: a mean in shares")
+        honest = hidden_users(self.min_reports, self.honest_fraction)
+        if not split_and_mix_delta(randomizer, self.epsilon, honest) <= self.delta:
+            raise ValueError(
+                "release terms contradict themselves: the noise of the fewest people who are "
+                "released together does not keep epsilon and delta"
+            )
+
+
+_TRUSTED = "whoever collects is the shuffler, and can read each vector off its envelope"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,11 @@ from apache_beam.io.filesystems import FileSystems
 
 import beam_ldp.randomizers.frequency
 import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all kinds can be read)
-from beam_ldp.pipelines.devices.questions import DeviceQuestion, DeviceWordsQuestion
+from beam_ldp.pipelines.devices.questions import (
+    DeviceQuestion,
+    DeviceSharesQuestion,
+    DeviceWordsQuestion,
+)
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
@@ -84,7 +88,7 @@ class ReleaseFile:
         coordinates: of a mean.
         group_by: column of the public group, where every report is of one.
         groups_digest: of the public list of groups, 16 bytes.
-        asked: of several questions, or of a number in bins.
+        asked: of several questions, of a number in bins, or of a mean in shares.
     """
 
     terms: ReleaseTerms
@@ -96,15 +100,11 @@ class ReleaseFile:
 
     def __post_init__(self) -> None:
         randomizer, identity = self.terms.randomizer, self.terms.identity
-        if isinstance(randomizer, MeanRandomizer) and self.asked is None:
-            if self.coordinates is None:
-                raise ValueError("release terms of a mean lack coordinates")
-            if self.coordinates.values.hex() != identity.values:
-                raise ValueError("release terms contradict themselves: coordinates")
-            if self.coordinates.names != labels_of(identity.columns, randomizer.dimension):
-                raise ValueError("release terms contradict themselves: names of coordinates")
-            if self.coordinates.ranges is not None:
-                self.coordinates.ranges.check_fits(randomizer)
+        in_shares = isinstance(self.asked, DeviceSharesQuestion)
+        if not (randomizer.protects_alone or in_shares):
+            raise ValueError("release terms of shares lack what people are promised")
+        if isinstance(randomizer, MeanRandomizer) and (self.asked is None or in_shares):
+            self._check_coordinates(randomizer, in_shares)
         elif not isinstance(randomizer, FrequencyOracle | Questions | MeanRandomizer):
             raise ValueError("release terms are about neither frequencies nor a mean")
         elif self.coordinates is not None:
@@ -119,6 +119,20 @@ class ReleaseFile:
             raise ValueError("release terms contradict themselves: groups")
         if self.sampling not in ("fixed", "iid"):
             raise ValueError('sampling must be "fixed" or "iid"')
+
+    def _check_coordinates(self, randomizer: MeanRandomizer, in_shares: bool) -> None:
+        """Of a mean. The identity holds their ranges; that of shares has a promise instead."""
+        identity, coordinates = self.terms.identity, self.coordinates
+        if coordinates is None:
+            raise ValueError("release terms of a mean lack coordinates")
+        if in_shares and coordinates.ranges is not None:
+            raise ValueError("release terms contradict themselves: shares have no ranges")
+        if not in_shares and coordinates.values.hex() != identity.values:
+            raise ValueError("release terms contradict themselves: coordinates")
+        if coordinates.names != labels_of(identity.columns, randomizer.dimension):
+            raise ValueError("release terms contradict themselves: names of coordinates")
+        if coordinates.ranges is not None:
+            coordinates.ranges.check_fits(randomizer)
 
     def _check_asked(self) -> None:
         if self.asked is None:

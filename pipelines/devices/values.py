@@ -15,6 +15,7 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceOutcomeQuestion,
     DeviceQuestion,
     DeviceRewardQuestion,
+    DeviceSharesQuestion,
 )
 from beam_ldp.pipelines.devices.recovery import with_recover_key
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
@@ -93,6 +94,10 @@ def _as_published(given: Arguments) -> DeviceValues:
         from beam_ldp.pipelines.devices.rewards import RewardValues
 
         return RewardValues(given, release)
+    if isinstance(release.asked, DeviceSharesQuestion):
+        from beam_ldp.pipelines.devices.shares import ShareValues
+
+        return ShareValues(given, release, release.asked)
     from beam_ldp.pipelines.devices.word_levels import WordValues
 
     return WordValues(given, release)
@@ -326,12 +331,36 @@ class NumberValues(DeviceValues):
         self.program: Mean = Mean(settings)
         randomizer = self.program.choose().mechanism
         assert isinstance(randomizer, MeanRandomizer)
-        coordinates = Coordinates(self.program.labels, self.program.ranges)
-        self.release = ReleaseFile(
-            terms_of(self.program, randomizer, reports_per_envelope),
-            settings.sampling,
-            coordinates,
+        self.release = release_of_mean(self.program, randomizer, reports_per_envelope)
+
+
+def release_of_mean(
+    program: Mean, randomizer: MeanRandomizer, reports_per_envelope: int = 1
+) -> ReleaseFile:
+    """A mean as devices and collector agree upon it. Raises UsageError."""
+    coordinates, asked = Coordinates(program.labels, program.ranges), None
+    if not randomizer.protects_alone:
+        asked = _promised(program, reports_per_envelope)
+    terms = terms_of(program, randomizer, reports_per_envelope, asked=asked)
+    return ReleaseFile(terms, program.settings.sampling, coordinates, asked=asked)
+
+
+def _promised(program: Mean, reports_per_envelope: int) -> DeviceSharesQuestion:
+    """What people are told who send shares. Raises UsageError."""
+    settings, privacy = program.settings, program.settings.privacy
+    assert privacy.epsilon is not None  # else no mechanism of shares is offered
+    if reports_per_envelope != 1:
+        raise UsageError(
+            "--reports-per-envelope must be 1 for shares: an envelope is all that one person "
+            "sends, and counts whole or not"
         )
+    return DeviceSharesQuestion(
+        program.query.columns,
+        privacy.epsilon,
+        privacy.delta,
+        settings.min_reports,
+        privacy.honest_fraction,
+    )
 
 
 # What goes with `--experiment`: everything else is in the plan, or means nothing here.
@@ -380,9 +409,11 @@ def terms_of(
     randomizer: LocalRandomizer,
     reports_per_envelope: int,
     readers: Readers | None = None,
+    asked: DeviceQuestion | None = None,
 ) -> ReleaseTerms:
     """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags;
-    with readers of several levels it is committed to their secret.
+    with readers of several levels it is committed to their secret, and where more is `asked` than
+    those know, to that.
 
     Raises:
         UsageError: for names that are none.
@@ -397,7 +428,7 @@ def terms_of(
         identity = release_identity(
             randomizer.config_digest(),
             columns=program.query.columns,
-            values_digest=lambda: program.query.digest(randomizer),
+            values_digest=lambda: asked.values if asked else program.query.digest(randomizer),
             people=settings.people,
             noise=replace(settings.noise, dataset=settings.dataset),
             bounding=bounding_of(settings.people),

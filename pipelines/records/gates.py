@@ -180,6 +180,29 @@ def gate_estimates(release: Release, low: Any, high: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def gate_length(release: Release, radius: float) -> tuple[str, ...]:
+    """A warning where a mean is longer than vectors of a ball and noise explain.
+
+    Noise is longer than the root of its expected square and 5.3 standard errors once in a million
+    releases, if it is Gaussian (Borell, Tsirelson, Ibragimov, Sudakov).
+
+    Args:
+        release: what would be released.
+        radius: of the ball, in Euclidean length.
+    """
+    estimate = release.estimate.raw
+    length = float(np.linalg.norm(estimate.value))
+    errors = estimate.standard_error
+    noise = float(np.linalg.norm(errors) + math.sqrt(-2 * math.log(NEVER)) * errors.max())
+    if not length > radius + noise:
+        return ()
+    return (
+        f"the mean is longer than any of honest vectors: {number(length)}, where they have at most "
+        f"{number(radius)} and noise at most {number(noise)}. Reports were forged, or made by "
+        "another mechanism",
+    )
+
+
 def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     """Said before anything is read, of a mechanism that by itself hides hardly anything."""
     local = mechanism.local_epsilon

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from beam_ldp.pipelines.records.forging import mechanism_of
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.mean.split_and_mix import SplitAndMixMean
 
 
@@ -24,6 +25,7 @@ def words_in_shares(record: Any, together: str) -> dict[str, Any]:
     mechanism = mechanism_of(record.mechanism)
     assert isinstance(mechanism, SplitAndMixMean)
     wraps = mechanism.wrap_probability(record.num_reports)
+    most = mechanism.longest_sum / max(1, record.num_reports)
     return dict(
         first="**Nobody here is protected unless the shuffler, or whoever adds up the shares, is "
         "trusted, and a single forged envelope can move the mean anywhere.** There is no local "
@@ -60,6 +62,12 @@ def words_in_shares(record: Any, together: str) -> dict[str, Any]:
             f"an envelope of {count} shares counts whole or not at all: one share that is lost "
             "alone, or forged, moves all of the mean by a random length, without a sign of it, and "
             "no check of norms is possible",
+            "there is no bound on what one forged envelope does but that of the sums: it may set "
+            f"the mean to anything of a length up to {readable(most)}, where honest vectors have "
+            f"at most {readable(mechanism.radius)}. Every number below "
+            f"2^{mechanism.modulus_bits} may be a share, so that nothing in an envelope is "
+            "impossible but its form; a mean outside of what honest vectors and noise explain is "
+            "warned of",
             "that a sum wraps around, which spoils the mean and never the privacy, has a chance of "
             f"{wraps:.1e} at most",
         ),

@@ -121,6 +121,19 @@ class MeanQuestion:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublishedMean:
+    """Whether devices answer."""
+
+    publish: bool = setting(
+        False,
+        "read no rows: write release.json, the question for devices that send shares (needs "
+        "{privacy.trust_shuffler}); an edge answers it with `beam-ldp randomize --release`, and "
+        "`beam-ldp collect` adds up what came",
+        SWITCH, flag="publish",
+    )  # fmt: skip
+
+
 WITHOUT_GROUPS = ("group_by", "groups")
 PARTS = (
     Part("source", Source, DATA),
@@ -143,6 +156,7 @@ PARTS = (
     Part("release", Noise, RELEASE),
     Part("release", Charge, RELEASE),
     Part("output", Output, OUTPUT),
+    Part("output", PublishedMean, OUTPUT),
 )
 
 EXAMPLES = """examples:
@@ -158,6 +172,10 @@ EXAMPLES = """examples:
   images of 28 x 28 in one column of lists; only the device is trusted
     beam-ldp mean --input images.parquet --column pixels --norm l2 --radius 28 --shape 28x28 \\
         --model local --epsilon 4 --expected-users 1e5 --output out
+  vectors that devices hold, who trust the collector: the question for them
+    beam-ldp mean --publish --column age,bmi --user-id uid --norm l2 --radius 100 --epsilon 1 \\
+        --delta 1e-8 --expected-users 1e5 --trust-shuffler --dataset health \\
+        --release-id week-47 --output question
   on a cluster (all of Beam's flags are understood)
     beam-ldp mean ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
 """

@@ -23,6 +23,7 @@ from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.wire import GroupTerms, ReleaseTerms, decode_envelope
 from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw
 from tests.randomizers import wire_terms
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 SIGMA_4_5 = 7e-6  # two-sided
 HERE = Path(__file__).parent
+SHARES = HERE.parent / "randomizers" / "share_vectors" / "split_and_mix_mean.json"
 WIRE_VECTORS = HERE.parent / "randomizers" / "wire_vectors"
 VECTORS = [
     path
@@ -208,6 +210,11 @@ def test_terms_that_a_device_refuses():
             {**sound, "mechanism": sound["mechanism"].replace("1.5", "0.5")},
             values, {}, "the mechanism is another one",
         ),
+        (json.loads(SHARES.read_text())["terms"], values, {},
+         "shares protect nobody unless whoever collects is trusted: this client sends none"),
+        (wire_terms.terms_of(ScalarMean(1, 2.0)).to_json(), values, {},
+         "unknown mechanism: this client knows KRandomizedResponse, HadamardResponse, "
+         "UnaryEncoding"),
     ]  # fmt: skip
     asked = [{"terms": t, "values": v, "options": o} for t, v, o, _ in cases]
     assert client("refusals", cases=asked) == [answer for *_, answer in cases]

@@ -1,8 +1,12 @@
-"""Pairs of means in shares: noise is fresh, so a second release is refused or charged anew."""
+"""Pairs of means in shares: noise is fresh, so a second release is refused or charged anew.
+
+Shares that devices sent stay what they are: a second collection is refused, or the same.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +17,8 @@ from rich.console import Console
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.auditing import audit
 from beam_ldp.ledger.rows import Anchor
-from beam_ldp.pipelines import programs, run
+from beam_ldp.pipelines import mean, programs, randomize, run
+from beam_ldp.pipelines.collect import Collect
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.randomizers.base import LocalRandomizer
 from tests.pairs.world import Program, World, instead
@@ -165,3 +170,190 @@ def test_of_two_at_once_the_budget_pays_for_one(tmp_path: Path) -> None:
     assert mechanism.local_epsilon == float("inf")
     status = BudgetLedger(f"sqlite:///{world.folder}/privacy.db").status("trusting")
     assert status.committed <= 1.4 and status.num_open == 0
+
+
+# From devices -----------------------------------------------------------------------------------
+
+DEVICES = Program("shares from devices", Collect, (), ("age", "person"))
+
+
+def ask(world: World, name: str, *more: str) -> Path:
+    """A question that is published for devices."""
+    asked = [flag for flag in SHARES.asks if not flag.startswith("--expected")]
+    folder = world.folder / f"question {name}"
+    given = [*asked, "--delta=1e-06", "--expected-users=400", "--min-reports=350", "--user-id=uid",
+             "--dataset=trusting", "--release-id=week", f"--output={folder}", *more]  # fmt: skip
+    assert mean.main(given) == programs.DONE
+    return folder / "release.json"
+
+
+def answer(world: World, name: str, question: Path) -> Path:
+    """What devices send of people as they are now, in a folder of its own."""
+    world.write_people(DEVICES)
+    folder = world.folder / f"envelopes {name}"
+    given = [f"--release={question}", f"--input={world.folder}/people.csv", "--user-id=uid",
+             "--trust-shuffler", f"--output={folder}"]  # fmt: skip
+    assert randomize.main(given) == programs.DONE
+    return folder
+
+
+def collect(world: World, output: str, question: Path, envelopes: Path, *more: str) -> int:
+    flags = [f"--reports={envelopes}/*", f"--release={question}", "--no-mlflow",
+             f"--ledger=sqlite:///{world.folder}/privacy.db", "--run-id=nightly"]  # fmt: skip
+    named = {flag.split("=")[0] for flag in more}
+    kept = [flag for flag in flags if flag.split("=")[0] not in named]
+    return world.publish(DEVICES, output, [*kept, *more])
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Envelopes of everybody were added up and published."""
+    world = World.make(tmp_path_factory.mktemp("collected") / "world")
+    allow(world, 4.0)
+    question = ask(world, "first", "--publish")
+    assert collect(world, "first", question, answer(world, "first", question)) == programs.DONE
+    world.check(DEVICES)
+    assert world.record("first")["mechanism"]["mechanism"] == "SplitAndMixMean"
+    assert audit(world.ledger.rows()).clean
+    return world
+
+
+def later(world: World) -> None:
+    """One who comes late, in the folder of the others."""
+    others, world.people = world.people, {10_000: dict(world.people[0])}
+    late = answer(world, "late", world.folder / "question first" / "release.json")
+    world.people = {**others, **world.people}
+    for path in late.glob("*.ldp"):
+        shutil.copy(path, world.folder / "envelopes first" / f"late {path.name}")
+
+
+def copies(world: World) -> None:
+    """A transport that repeats itself."""
+    for path in (world.folder / "envelopes first").glob("*.ldp"):
+        shutil.copy(path, path.with_name(f"again {path.name}"))
+
+
+def other_ball(world: World) -> None:
+    ask(world, "first again", "--publish", "--radius=600")
+    shutil.rmtree(world.folder / "question first")
+    (world.folder / "question first again").rename(world.folder / "question first")
+
+
+COLLECTED = [
+    ("one who came late", later, ("--run-id=b",), None),
+    ("one who came late, under its name", later, (), None),
+    ("another ball under its name", other_ball, (), None),
+    ("another ball", other_ball, ("--run-id=b",), None),
+    ("declared to be frozen", later, ("--frozen-values",), None),
+    ("the same again", lambda w: None, ("--run-id=b",), 400),
+    ("the same, under its name, each twice", copies, (), 400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "people"), [case[1:] for case in COLLECTED],
+    ids=[case[0] for case in COLLECTED],
+)  # fmt: skip
+def test_a_second_collection_is_refused_or_the_same(
+    change: Callable[[World], None], more: tuple[str, ...], people: int | None, collected: World,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Two sums of the same shares, but for those of one person, differ by that person's vector."""
+    world = collected.copy(tmp_path / "world")
+    spent = world.ledger.status("trusting").spent
+    change(world)
+    question, envelopes = world.folder / "question first", world.folder / "envelopes first"
+    code = collect(world, "second", question / "release.json", envelopes, *more)
+    world.check(DEVICES)
+    assert world.ledger.status("trusting").spent == spent
+    assert len(world.ledger.state.population_of("trusting").charges_of(0)) == 1
+    assert audit(world.ledger.rows()).clean
+    if people is None:
+        assert code in (programs.MISUSED, programs.NOTHING_RELEASED)
+        assert "second" not in world.published
+        return
+    assert code == programs.DONE and world.record("second")["num_reports"] == people
+    assert world.estimates("second") == world.estimates("first")
+    assert "the same envelopes, as a digest" in (world.folder / "second/privacy.md").read_text()
+
+
+def test_replayed_envelopes_count_in_no_other_collection(collected: World, tmp_path: Path) -> None:
+    """Those of last week beside those of this one, which are a charge of their own."""
+    world = collected.copy(tmp_path / "world")
+    question = ask(world, "next", "--publish", "--release-id=next")
+    old, fresh = world.folder / "envelopes first", answer(world, "next", question)
+    assert collect(world, "second", question, old, "--run-id=b") == programs.NOTHING_RELEASED
+    for path in old.glob("*.ldp"):
+        shutil.copy(path, fresh / f"replayed {path.name}")
+    assert collect(world, "second", question, fresh, "--run-id=c") == programs.DONE
+    world.check(DEVICES)
+    record = world.record("second")
+    assert record["num_reports"] == 400 and record["num_bad_rows"] >= 4
+    assert world.estimates("second") != world.estimates("first")
+    settled = world.ledger.state.population_of("trusting").charges_of(0)
+    assert [one.status for one in settled] == ["settled", "abandoned", "settled"]
+
+
+def test_a_killed_collection_goes_on_under_its_name_alone(tmp_path: Path) -> None:
+    """Nobody saw its sum: another one, of one person more, may be the first that is published."""
+    world = World.make(tmp_path / "world")
+    allow(world, 4.0)
+    question = ask(world, "first", "--publish")
+    envelopes = answer(world, "first", question)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "finish", killed)
+        assert collect(world, "first", question, envelopes) != programs.DONE
+    assert world.ledger.charge("nightly").status == "reserved"
+    later(world)
+    assert collect(world, "other", question, envelopes, "--run-id=b") == programs.MISUSED
+    assert collect(world, "first", question, envelopes) == programs.DONE
+    world.check(DEVICES)
+    (charge,) = world.ledger.state.population_of("trusting").charges_of(0)
+    assert charge.status == "settled" and charge.attempts == 2
+    assert world.record("first")["num_reports"] == 401 and audit(world.ledger.rows()).clean
+
+
+def test_fewer_than_were_promised_are_withheld_and_said(
+    collected: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """349 envelopes arrive where 350 were promised; what would promise less is refused."""
+    world = collected.copy(tmp_path / "world")
+    question = ask(world, "next", "--publish", "--release-id=next")
+    world.people = {i: world.people[i] for i in range(349)}
+    few = answer(world, "few", question)
+    for more in ("--min-reports=349", "--epsilon=2", "--delta=2e-6", "--allow-over-target",
+                 "--shuffle-output=reports"):  # fmt: skip
+        assert collect(world, "few", question, few, "--run-id=b", more) == programs.MISUSED
+    capsys.readouterr()
+    assert collect(world, "few", question, few, "--run-id=b") == programs.NOTHING_RELEASED
+    assert world.ledger.charge("b").status == "abandoned"
+    assert world.ledger.charge("b").local_epsilon == float("inf"), "people have sent their shares"
+    world.check(DEVICES)
+
+
+def test_of_two_collections_at_once_one_is_published(tmp_path: Path) -> None:
+    world = World.make(tmp_path / "world")
+    allow(world, 4.0)
+    question = ask(world, "first", "--publish")
+    envelopes = answer(world, "first", question)
+    codes: dict[str, int] = {}
+
+    def publish(name: str) -> None:
+        flags = [f"--reports={envelopes}/*", f"--release={question}", "--no-mlflow",
+                 f"--ledger=sqlite:///{world.folder}/privacy.db", f"--run-id={name}",
+                 f"--output={world.folder}/{name}"]  # fmt: skip
+        codes[name], _ = run.run_flags(Collect, flags, Console(quiet=True), shown=False)
+
+    both = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    done = [name for name in codes if codes[name] == programs.DONE]
+    charges = world.ledger.state.population_of("trusting").charges_of(0)
+    assert len(done) >= 1 and len(charges) == 1, codes
+    assert len({(world.folder / name / "estimates.csv").read_bytes() for name in done}) == 1

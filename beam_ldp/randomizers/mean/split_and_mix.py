@@ -372,9 +372,15 @@ class SplitAndMixMean(MeanRandomizer):
         return float((2 * self.radius / mu / num_users) ** 2)
 
     @property
+    def longest_sum(self) -> float:
+        """Euclidean length of what a statistic can stand for, in the unit of the data: one forged
+        envelope sets it to anything up to that."""
+        return math.sqrt(self.num_coordinates) * self.modulus / 2 * self.cell
+
+    @property
     def _longest_read(self) -> float:
         """A forged number in each coordinate, as far as sums go."""
-        return math.sqrt(self.num_coordinates) * self.modulus / 2 * self.cell
+        return self.longest_sum
 
     # What it costs ---------------------------------------------------------------------------
 

@@ -1,0 +1,187 @@
+"""A published mean in shares: its question, and what an edge makes of it for its people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile
+from beam_ldp.pipelines.devices.values import DeviceValues, check_new, release_of_mean
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines.means.choice import MeanSettings, check_mean, checked_mean
+from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.settings import need
+from beam_ldp.pipelines.usage import mean, randomize
+from beam_ldp.pipelines.views import terminal
+from beam_ldp.pipelines.views.tables import plan_table
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.transforms.composite import bounding_of
+
+# The question -----------------------------------------------------------------------------------
+
+_READS_ROWS = (
+    ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
+)  # fmt: skip
+
+
+def publish(given: Arguments, console: Console) -> int:
+    """Write the question, for devices; nobody's rows are read.
+
+    Raises:
+        UsageError, OutputError: before anything is written.
+    """
+    usage = mean.USAGE
+    for home, name in _READS_ROWS:
+        if given[home].get(name) not in (None, "", ()):
+            raise UsageError(
+                f"{usage.flag_of(f'{home}.{name}')} is for a mean of rows: with --publish devices "
+                "answer, and `beam-ldp collect` is charged"
+            )
+    need(usage, given, "question.column", "privacy.delta", "release.dataset", "release.id",
+         "output.folder")  # fmt: skip
+    program = _Published(checked_mean(given, usage))
+    settings = program.settings
+    if settings.people.id is None and not settings.people.one_row:
+        raise UsageError(
+            "give --user-id, the column by which devices draw one row of each person, or "
+            "--one-row-per-person"
+        )
+    choice = program.choose()
+    if choice.mechanism.protects_alone:
+        raise UsageError(
+            f"--publish is for shares, and {type(choice.mechanism).__name__} sends none: give "
+            "--trust-shuffler with a central target, or let `beam-ldp randomize` write the question"
+        )
+    release = release_of_mean(program, choice.mechanism)
+    as_json = settings.output.format == "json"
+    if settings.only_plan:
+        if as_json:
+            print(terminal.printed_json(run.plan_as_json(program, choice)))
+        else:
+            Console().print(plan_table(program, choice))
+        return DONE
+    run.say_plan_line(program, choice, console)
+    folder = outputs.OutputFolder(settings.output.folder)
+    with folder.writing() as writer:
+        writer.put(RELEASE_FILE, outputs.as_json(release.to_json()))
+    if as_json:
+        told = {"schema_version": outputs.SCHEMA_VERSION, "output": folder.path}
+        told |= {"release": release.to_json(), **run.plan_as_json(program, choice)}
+        print(terminal.printed_json({**told, "dry_run": False}))
+    else:
+        Console().print(
+            f"[bold]Written to[/bold] {escape(folder.path)}/{RELEASE_FILE}: the question, for "
+            "devices (`beam-ldp randomize --release`)",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    return DONE
+
+
+class _Published(Mean):
+    """A mean whose columns are those of the flag, for no rows are here."""
+
+    def coordinates(self) -> tuple[Sequence[str], int]:
+        asked = self.settings.question
+        names = [name.strip() for part in asked.column for name in part.split(",") if name.strip()]
+        if len(set(names)) < len(names) or any(set("*?[") & set(name) for name in names):
+            raise UsageError("--column must name each column once, without globs, with --publish")
+        if asked.dimension is not None and len(names) > 1 and asked.dimension != len(names):
+            raise UsageError("--dimension is for a single column of lists")
+        return names, asked.dimension or len(names)
+
+
+# What an edge makes of it -----------------------------------------------------------------------
+
+# What goes with the release.json of shares: everything else is in it, or means nothing here.
+_TAKEN = {
+    "source": {"paths", "format", "delimiter", "max_bad_rows"},
+    "question": {"column", "bad_rows"},
+    "people": {"id", "one_row"},
+    "privacy": {"trust_shuffler"},
+    "release": {"release"},
+    "output": {"folder", "format"},
+    "": {"only_plan"},
+}
+
+
+class ShareValues(DeviceValues):
+    """Vectors of people who trust whoever collects, as a published question asks for them.
+
+    Args:
+        given: what was asked for.
+        release: what was published.
+        asked: what it promises.
+
+    Raises:
+        UsageError: where the flags say what the release has decided, or do not fit; without
+            `--trust-shuffler`, since a file that somebody published declares nothing for these
+            people.
+    """
+
+    settings: MeanSettings
+    program: Mean
+
+    def __init__(self, given: Arguments, release: ReleaseFile, asked: DeviceSharesQuestion) -> None:
+        usage = randomize.USAGE
+        for home, section in given.settings.items():
+            for name in sorted(set(section) - _TAKEN.get(home, set())):
+                raise UsageError(
+                    f"{usage.flag_of(f'{home}.{name}')}: --release says it, or it does not go "
+                    "with shares"
+                )
+        need(usage, given, "source.paths", "output.folder")
+        path = given["release"]["release"]
+        if release.terms.simulated:
+            raise UsageError(f"--release {path}: a simulation, which people do not take part in")
+        if not given["privacy"].get("trust_shuffler"):
+            raise UsageError(
+                f"--release {path} asks for shares, which protect nobody unless whoever collects "
+                "them is trusted: declare it with --trust-shuffler"
+            )
+        check_new(given["output"]["folder"])
+        self.release = release
+        self.settings = check_mean(self._told(given, asked), usage)
+        self.program = Mean(self.settings)
+        found, rule = self.program.labels, bounding_of(self.settings.people)
+        assert release.coordinates is not None
+        if found != release.coordinates.names:
+            raise UsageError(f"--column: {path} is about {', '.join(release.coordinates.names)}")
+        if rule != self.identity.bounding:
+            raise UsageError(
+                f"--user-id: {path} has the rule {self.identity.bounding!r}, and not {rule!r}"
+            )
+
+    def _told(self, given: Arguments, asked: DeviceSharesQuestion) -> Arguments:
+        """The flags, with what the question says."""
+        randomizer, identity = self.release.terms.randomizer, self.identity
+        assert isinstance(randomizer, MeanRandomizer)
+        told: dict[str, dict[str, Any]] = {
+            "question": {
+                "column": asked.columns,
+                "norm": randomizer.norm,
+                "radius": randomizer.radius,
+                "outside": randomizer.clipping,
+                **given["question"],
+            },
+            "privacy": {
+                "epsilon": asked.epsilon,
+                "delta": asked.delta,
+                "honest_fraction": asked.honest_fraction,
+                "expected_users": asked.min_reports,  # the noise is in release.json
+            },
+            "shuffle": {"min_reports": asked.min_reports},
+            "release": {"dataset": identity.dataset, "id": identity.release_id},
+        }
+        if self.release.sampling == "fixed" and given["people"].get("id"):
+            told["question"]["one_row_each"] = True
+        if len(asked.columns) < randomizer.dimension:
+            told["question"]["dimension"] = randomizer.dimension
+        plain = replace(given, settings={**given.settings, "release": {}})
+        return Arguments(told, []).over(plain)
