@@ -47,6 +47,7 @@ class Setting:
         norm, clip, local_epsilon: of a report.
         clients_per_round, epochs: of the training; an epoch is 60,000 reports.
         rates: learning rates, (epochs, rate) in order; the last goes on.
+        clip_by: how (`SimulatedTraining`).
         clients: of one image each.
     """
 
@@ -59,6 +60,7 @@ class Setting:
     clients_per_round: int
     epochs: int
     rates: Rates
+    clip_by: str = "norm"
     clients: int = 60_000
 
     @property
@@ -70,8 +72,12 @@ PRIV_UNIT = dict(norm="l2", clip=0.005, local_epsilon=2.0, clients_per_round=2_0
 SETTINGS = (
     Setting("CNN, l2", "arXiv Fig 5(b)", "cnn-16", rates=((30, 12.0), (30, 4.0), (140, 3.5)),
             **PRIV_UNIT),
-    Setting("CNN, linf", "thesis Fig 5.7, arXiv Fig 5(a)", "cnn-16", "linf", 0.01, 1.5,
-            10_000, 200, ((70, 0.3), (130, 0.18))),
+    Setting("CNN, linf", "thesis Fig 5.7, arXiv Fig 5(a), clipped by coordinate", "cnn-16", "linf",
+            0.01, 1.5, 10_000, 200, ((70, 0.3), (130, 0.18)), clip_by="coordinate"),
+    Setting("CNN, linf, by norm", "thesis Fig 5.7, arXiv Fig 5(a), clipped as in the algorithm",
+            "cnn-16", "linf", 0.01, 1.5, 10_000, 50, ((50, 0.3),)),
+    Setting("CNN of 32, linf", "thesis Fig 4.2, clipped by coordinate", "cnn-32", "linf", 0.01, 2.0,
+            10_000, 80, ((70, 0.3), (10, 0.18)), clip_by="coordinate"),
     Setting("logistic, l2", "arXiv Fig 5(b) with logistic regression and one rate, both ours",
             "logistic", rates=((200, 20.0),), **PRIV_UNIT),
 )  # fmt: skip
@@ -135,6 +141,7 @@ class Run:
             model,
             mechanism_of(setting, self.dimension),
             piecewise([(epochs * each, rate) for epochs, rate in steps], last),
+            clip_by=setting.clip_by,
             seed=seed,
         )
         self.accuracy: list[float] = []

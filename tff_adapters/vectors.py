@@ -17,6 +17,7 @@ from beam_ldp.randomizers.mean.base import Norm
 from tff_adapters.compat import language, tff
 
 ORDERS = {"l1": 1, "l2": 2, "linf": math.inf}
+CLIP_BY = ("norm", "coordinate")
 
 
 def flatten(value: Any) -> Any:
@@ -79,6 +80,14 @@ def check_ball(norm: str, radius: float) -> None:
     if norm not in ORDERS:
         raise ValueError(f"norm must be one of {', '.join(ORDERS)}, got {norm!r}")
     check_positive("radius", radius)
+
+
+def check_clip_by(clip_by: str, norm: str | None) -> None:
+    """Raises ValueError unless `clip_by` is a way to clip in this norm."""
+    if clip_by not in CLIP_BY:
+        raise ValueError(f"clip_by must be one of {', '.join(CLIP_BY)}, got {clip_by!r}")
+    if clip_by == "coordinate" and norm != "linf":
+        raise ValueError(f'clip_by="coordinate" is for the norm "linf", not for {norm!r}')
 
 
 def clip_by_norm(vectors: Any, norm: str, radius: float) -> Any:
