@@ -4,10 +4,10 @@
     .venv-tff/bin/python -m benchmarks.paper_trainings train [--only NAME] [--seeds 1] [--share 1]
     .venv-tff/bin/python -m benchmarks.paper_trainings plot
 
-`train` goes on where it was stopped, killed or not: after every epoch the accuracy goes into
-paper_trainings.json, and the weights with the noise's generator into build/paper_trainings/. Who
-is drawn in a round follows from seed and round, so that an interrupted training has the numbers of
-an uninterrupted one. `--data .data/fashion-mnist` has files of its own; other images under a name
+`train` goes on where it was stopped, killed or not, on this machine or another: after every epoch
+the accuracy goes into paper_trainings.json, and the weights into the folder of that name beside it.
+Who is drawn in a round, and its noise, follow from seed and round, so that an interrupted training
+has the numbers of an uninterrupted one. `--data .data/fashion-mnist` has files of its own; other images under a name
 are refused. All trainings are brought to a share of their rounds before any goes further:
 whenever it ends, all have come about as far. `plot` makes the page and the plot from the record.
 
@@ -47,8 +47,8 @@ class Setting:
         norm, clip, local_epsilon: of a report.
         clients_per_round, epochs: of the training; an epoch is 60,000 reports.
         rates: learning rates, (epochs, rate) in order; the last goes on.
-        clip_by: how (`SimulatedTraining`).
         clients: of one image each.
+        clip_by: how (`tff_adapters.vectors.clipped`).
     """
 
     name: str
@@ -60,8 +60,8 @@ class Setting:
     clients_per_round: int
     epochs: int
     rates: Rates
-    clip_by: str = "norm"
     clients: int = 60_000
+    clip_by: str = "norm"
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -82,10 +82,12 @@ SETTINGS = (
             "logistic", rates=((200, 20.0),), **PRIV_UNIT),
 )  # fmt: skip
 # In the papers' text: (epsilon by their theorem, accuracy, standard deviation over runs), and the
-# epochs after which the theorem gives that epsilon.
-PRINTED = {
+# epochs after which the theorem gives that epsilon. Figure 4.2 has another, and its epochs are lost.
+PRINTED: dict[str, tuple[tuple[float, float, float, int | None], ...]] = {
     "CNN, l2": ((3.0, 0.8115, 0.007, 50), (5.8, 0.897, 0.005, 200)),
     "CNN, linf": ((1.4, 0.80, 0.018, 35), (2.91, 0.90, 0.005, 178)),
+    "CNN, linf, by norm": ((1.4, 0.80, 0.018, 35),),
+    "CNN of 32, linf": ((5.0, 0.767, 0.02, None), (10.0, 0.879, 0.01, None)),
 }
 ACCOUNTANTS = {
     "thesis": "thesis, Theorem 5.4.1",
@@ -210,7 +212,7 @@ def train(settings: Sequence[Setting], options: argparse.Namespace) -> None:
     """Bring all trainings to the share of rounds that was asked for, step by step."""
     images = Images(options.data)
     path = options.output / f"{stem(options.data)}.json"
-    checkpoints = options.checkpoints / options.data.name
+    checkpoints = options.output / stem(options.data)
     runs: dict[tuple[str, int], Run] = {}
     for share in [s for s in SHARES if s < options.share] + [options.share]:
         for seed in options.seeds:
@@ -314,8 +316,8 @@ def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarr
         f"# The papers' trainings on {name.upper()}, at the papers' scale", "",
         "Command: `make mnist`, `python -m benchmarks.paper_trainings train`, then `plot` (in "
         f"`.venv-tff`). 60,000 clients of one image, 10,000 public images, delta = {DELTA:g}. "
-        "**How far it went stands in the third column**; `train` goes on from there (without "
-        "the checkpoints in `build/`, from the start), and the plot is of what is recorded.", "",
+        f"**How far it went stands in the third column**; `train` goes on from the weights in "
+        f"`{stem(Path(name))}/`, and the plot is of what is recorded.", "",
         "| training | parameters | epochs run | seeds | accuracy | eps, thesis | eps, any "
         "mechanism | eps, this mechanism | seconds of processor a round |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -337,11 +339,14 @@ def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarr
               "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for curve in curves if name == "mnist" else ():
         for printed, accuracy, sd, epochs in PRINTED.get(curve.setting.name, ()):
-            cost = [price(curve.setting, curve.runs[0]["parameters"], whose, epochs)
-                    for whose in ACCOUNTANTS]  # fmt: skip
-            here = f"{curve.accuracy[epochs]:.3f}" if epochs <= curve.epochs else "not reached"
-            cells = [curve.setting.name, f"{printed:g}", f"{accuracy:.4g} +- {sd:g}", str(epochs),
-                     *(f"{c:.3g}" for c in cost), here]  # fmt: skip
+            cells = [curve.setting.name, f"{printed:g}", f"{accuracy:.4g} +- {sd:g}"]
+            if epochs is None:
+                cells += ["lost in print", *("" for _ in ACCOUNTANTS), ""]
+            else:
+                cost = (price(curve.setting, curve.runs[0]["parameters"], whose, epochs)
+                        for whose in ACCOUNTANTS)  # fmt: skip
+                here = f"{curve.accuracy[epochs]:.3f}" if epochs <= curve.epochs else "not reached"
+                cells += [str(epochs), *(f"{c:.3g}" for c in cost), here]
             lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "The trainings:", ""]
     lines += [
@@ -360,10 +365,12 @@ def plot(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * len(curves), 4.2), dpi=140, layout="constrained")
+    across = min(3, len(curves))
+    down = -(-len(curves) // across)
+    figure = Figure(figsize=(4.6 * across, 4.2 * down), dpi=140, layout="constrained")
     FigureCanvasAgg(figure)
     for i, (curve, epsilon) in enumerate(zip(curves, prices)):
-        axes = figure.add_subplot(1, len(curves), i + 1)
+        axes = figure.add_subplot(down, across, i + 1)
         mean, spread = curve.accuracy, curve.spread
         for whose, colour in COLOURS.items():
             axes.plot(epsilon[whose][1:], mean[1:], color=colour, marker=".", markersize=3,
@@ -412,7 +419,6 @@ def main(arguments: Sequence[str] | None = None, settings: Sequence[Setting] = S
     parser.add_argument("--share", type=float, default=1.0, help="of the rounds (default: all)")
     parser.add_argument("--data", type=Path, default=Path(".data/mnist"))
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--checkpoints", type=Path, default=Path("build/paper_trainings"))
     options = parser.parse_args(arguments)
     if options.action == "train":
         train(settings, options)

@@ -26,7 +26,7 @@ from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator
 from tff_adapters.vectors import (
     check_ball,
-    clip_by_norm,
+    clipped,
     flatten,
     num_entries,
     project_to_l2_ball,
@@ -41,6 +41,7 @@ def build_cldp_sgd(
     clip: float,
     local_epsilon: float,
     learning_rate: float | Schedule,
+    clip_by: str | None = None,
     points_per_client: int = 1,
     points_sampled: int = 1,
     radius: float | None = None,
@@ -61,9 +62,11 @@ def build_cldp_sgd(
     Args:
         model_fn: makes a `tff.learning.models.VariableModel`.
         norm: in which gradients are clipped: "l2", "linf" or "l1".
-        clip: C, the radius they are scaled onto, public.
+        clip: C, the radius of the ball that they are clipped to, public.
         local_epsilon: budget of one data point's one report.
         learning_rate: step size, or a schedule (`tff_adapters.cldp_sgd`).
+        clip_by: how, see `tff_adapters.vectors.clipped`: "norm" is what the text says, and in
+            "linf" what learns far less.
         points_per_client: m, public; the same for every client.
         points_sampled: s.
         radius: of the l2 ball around zero that weights are projected on; None for none.
@@ -88,8 +91,8 @@ def build_cldp_sgd(
     initial_weights = _initial_weights(model_fn)
     weights_type = initial_weights.type_signature.result
     work = build_gradient_work(
-        model_fn, weights_type, norm=norm, clip=clip, points_per_client=points_per_client,
-        points_sampled=points_sampled,
+        model_fn, weights_type, norm=norm, clip=clip, clip_by=clip_by,
+        points_per_client=points_per_client, points_sampled=points_sampled,
     )  # fmt: skip
     step = build_projected_step(weights_type, as_schedule(learning_rate), radius)
     return _composed(initial_weights, work, aggregator, step)
@@ -139,6 +142,7 @@ def build_gradient_work(
     clip: float,
     points_per_client: int,
     points_sampled: int,
+    clip_by: str | None = None,
 ) -> Any:
     """Client work: gradients of sampled examples, each clipped.
 
@@ -152,7 +156,7 @@ def build_gradient_work(
     def client_gradients(weights: Any, dataset: Any) -> Any:
         vectors = _sampled_gradients(
             model_fn(), weights, dataset, num_entries(specs), points_per_client, points_sampled,
-            lambda vectors: clip_by_norm(vectors, norm, clip),
+            lambda vectors: clipped(vectors, norm, clip, clip_by),
         )  # fmt: skip
         if points_sampled == 1:
             update = unflatten(vectors[0], specs)
@@ -185,7 +189,7 @@ def _sampled_gradients(
     size: int,
     points_per_client: int,
     points_sampled: int,
-    clipped: Callable[[Any], Any],
+    clip: Callable[[Any], Any],
 ) -> Any:
     """The clipped gradients of sampled examples at these weights, (points_sampled, size)."""
     generator = client_generator()
@@ -211,7 +215,7 @@ def _sampled_gradients(
         else:
             spec = tf.TensorSpec([size], tf.float64)
             vectors = tf.map_fn(of_one, chosen, fn_output_signature=spec)
-        return clipped(vectors)
+        return clip(vectors)
 
     return gradients(weights, dataset)
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from tff_adapters.cldp_sgd import Schedule, as_schedule
-from tff_adapters.vectors import ORDERS, check_ball, check_clip_by, project_to_l2_ball
+from tff_adapters.vectors import ORDERS, check_ball, clip_by_of, project_to_l2_ball
 
 _LEAST = 1e-30  # below it nothing is outside a ball, and floats have no inverse
 
@@ -31,8 +31,7 @@ class SimulatedTraining:
         learning_rate: as for `build_cldp_sgd`.
         radius: of the l2 ball around zero that weights are projected on.
         norm, clip: of the clipping where there is no mechanism; None for none.
-        clip_by: "norm" scales a gradient outside the ball onto it; "coordinate", of "linf" alone,
-            clips its coordinates one by one.
+        clip_by: how (`tff_adapters.vectors.clipped`).
         seed: of the noise, with the number of the round: a simulation can be repeated. By default
             the noise is fresh.
         block: examples whose gradients are held in memory together.
@@ -53,7 +52,7 @@ class SimulatedTraining:
         radius: float | None = None,
         norm: str | None = None,
         clip: float | None = None,
-        clip_by: str = "norm",
+        clip_by: str | None = None,
         seed: int | None = None,
         block: int = 500,
     ) -> None:
@@ -67,8 +66,8 @@ class SimulatedTraining:
             norm, clip = str(mechanism.norm), mechanism.radius
         if norm is not None and clip is not None:
             check_ball(norm, clip)
-        check_clip_by(clip_by, norm)
-        self._norm, self._clip, self._clip_by = norm, clip, clip_by
+        self._norm, self._clip = norm, clip
+        self._by_coordinate = norm is not None and clip_by_of(clip_by, norm) == "coordinate"
         self._gradients = tf.function(self._clipped_gradients, reduce_retracing=True)
 
     def round(self, features: np.ndarray, labels: np.ndarray) -> None:
@@ -120,12 +119,12 @@ class SimulatedTraining:
         vectors = per_example_gradients(self.model, features, labels)
         if self._norm is None or self._clip is None:
             return vectors
-        if self._clip_by == "coordinate":
-            finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
-            return tf.where(finite, tf.clip_by_value(vectors, -self._clip, self._clip), 0.0)
         sizes = tf.norm(vectors, ord=ORDERS[self._norm], axis=1, keepdims=True)
-        scaled = vectors * tf.minimum(1.0, self._clip / tf.maximum(sizes, _LEAST))
-        return tf.where(tf.math.is_finite(sizes), scaled, 0.0)  # as clients that say nothing
+        if self._by_coordinate:
+            inside = tf.clip_by_value(vectors, -self._clip, self._clip)
+        else:
+            inside = vectors * tf.minimum(1.0, self._clip / tf.maximum(sizes, _LEAST))
+        return tf.where(tf.math.is_finite(sizes), inside, 0.0)  # as clients that say nothing
 
     def _step(self, mean: Any) -> None:
         weights: Sequence[Any] = self.model.trainable_weights

@@ -82,33 +82,47 @@ def check_ball(norm: str, radius: float) -> None:
     check_positive("radius", radius)
 
 
-def check_clip_by(clip_by: str, norm: str | None) -> None:
-    """Raises ValueError unless `clip_by` is a way to clip in this norm."""
+def clip_by_of(clip_by: str | None, norm: str) -> str:
+    """How vectors are clipped in this norm: as asked for, or by default as mechanisms do it.
+
+    Raises:
+        ValueError: if there is no such way in this norm.
+    """
+    if clip_by is None:
+        return "coordinate" if norm == "linf" else "norm"
     if clip_by not in CLIP_BY:
-        raise ValueError(f"clip_by must be one of {', '.join(CLIP_BY)}, got {clip_by!r}")
+        raise ValueError(f"clip_by must be one of {', '.join(CLIP_BY)} or None, got {clip_by!r}")
     if clip_by == "coordinate" and norm != "linf":
         raise ValueError(f'clip_by="coordinate" is for the norm "linf", not for {norm!r}')
+    return clip_by
 
 
-def clip_by_norm(vectors: Any, norm: str, radius: float) -> Any:
-    """`g / max(1, ||g|| / radius)` for each row: the direction is kept, in every norm.
+def clipped(vectors: Any, norm: str, radius: float, clip_by: str | None = None) -> Any:
+    """Each row in the ball. One with entries that are not finite counts as zero.
 
-    Thesis, Algorithm 4.3.1. Mechanisms clip "linf" coordinate by coordinate, which turns a
-    gradient; scaled beforehand it is left as it is. Rows with entries that are not finite count as
-    zero: a client that refused would say something about itself.
+    A client that refused would say something about itself.
 
     Args:
         vectors: (n, d) floats.
         norm: "l1", "l2" or "linf".
         radius: C, public.
+        clip_by: "norm": `g / max(1, ||g|| / C)`, which keeps the direction (thesis, Algorithm
+            4.3.1). "coordinate", of "linf" alone: each entry to [-C, C], the nearest point of the
+            ball, which keeps far more of a gradient of which few entries are large. By default as
+            mechanisms clip: "coordinate" in "linf", otherwise "norm".
 
     Returns:
         (n, d) float64, each row in the ball but for the last digit of floating point.
+
+    Raises:
+        ValueError: if the norm, the radius or `clip_by` is none.
     """
     check_ball(norm, radius)
     vectors = tf.cast(vectors, tf.float64)
     finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
     vectors = tf.where(finite, vectors, tf.zeros_like(vectors))
+    if clip_by_of(clip_by, norm) == "coordinate":
+        return tf.clip_by_value(vectors, -radius, radius)
     # Relative to the largest entry, so that no square overflows or vanishes.
     largest = tf.reduce_max(tf.abs(vectors), axis=1, keepdims=True)
     shape = vectors / tf.where(largest > 0, largest, tf.ones_like(largest))

@@ -84,7 +84,9 @@ class TrainSettings(Settings[TrainingQuestion]):
     @property
     def meant(self) -> dict[str, Any]:
         """What the identity of a training holds by the names of the settings, beside others."""
+        clip_by = {"clip_by": "coordinate"} if self.question.norm == "linf" else {}
         return {
+            **clip_by,
             "shape": self.shape,
             "clip": self.clip,
             "adaptive_clip": self.adaptive_clip,

@@ -40,22 +40,26 @@ def weights_of(process, state):
     return np.concatenate([np.ravel(w) for w in trainable]).astype(float)
 
 
-def clipped_gradients(norm, clip):
+def clipped_gradients(norm, clip, clip_by=None):
     """By hand: softmax regression at zero weights has gradient (p - onehot) x, with p = 1/2."""
     residual = 0.5 - np.eye(CLASSES)[Y]
     rows = [np.concatenate([np.outer(x, r).ravel(), r]) for x, r in zip(X, residual)]
+    if norm == "linf" and clip_by != "norm":
+        return np.clip(rows, -clip, clip)
     return np.array([g / max(1, np.linalg.norm(g, ORDERS[norm]) / clip) for g in rows])
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("norm", ORDERS)
-def test_each_examples_gradient_is_clipped_before_the_mean(norm):
+@pytest.mark.parametrize("norm, clip_by", [*((n, None) for n in ORDERS), ("linf", "norm")])
+def test_each_examples_gradient_is_clipped_before_the_mean(norm, clip_by):
     """Without noise: the step is the mean of gradients that were clipped one by one."""
     plain = tff.aggregators.UnweightedMeanFactory()
-    process = process_of(norm=norm, aggregator=plain, learning_rate=cldp_sgd.inverse_sqrt(2.0))
+    process = process_of(
+        norm=norm, clip_by=clip_by, aggregator=plain, learning_rate=cldp_sgd.inverse_sqrt(2.0)
+    )
     state = process.initialize()
     output = process.next(state, clients())
-    expected = -2.0 * clipped_gradients(norm, 0.5).mean(axis=0)
+    expected = -2.0 * clipped_gradients(norm, 0.5, clip_by).mean(axis=0)
     np.testing.assert_allclose(weights_of(process, output.state), expected, atol=1e-6)
     unclipped = -2.0 * clipped_gradients(norm, 1e9).mean(axis=0)
     assert np.abs(expected - unclipped).max() > 0.01

@@ -24,7 +24,7 @@ def data(tmp_path):
 
 
 def run(folder, data, *more, settings=(TINY, SECOND)):
-    told = ["train", "--data", data, "--output", folder, "--checkpoints", folder / "kept", *more]
+    told = ["train", "--data", data, "--output", folder, *more]
     main([str(word) for word in told], settings)
     runs = json.loads((folder / "paper_trainings.json").read_text())["runs"]
     return {one["setting"]: one for one in runs if one.pop("seconds") >= 0}
@@ -67,10 +67,10 @@ def test_a_training_that_was_killed_twice_has_the_numbers_of_one_that_was_not(
     monkeypatch.setattr(paper_trainings, "remember", remember)
     assert run(broken, data) == whole
 
-    shutil.move(broken / "kept", tmp_path / "away")
+    shutil.move(broken / "paper_trainings", tmp_path / "away")
     assert run(broken, data, "--share", "0.25", "--only", TINY.name) == whole  # it began anew
-    shutil.rmtree(broken / "kept")
-    shutil.move(tmp_path / "away", broken / "kept")
+    shutil.rmtree(broken / "paper_trainings")
+    shutil.move(tmp_path / "away", broken / "paper_trainings")
 
     other = replace(TINY, clip=0.4)
     with pytest.raises(SystemExit, match="is of other settings or images: move"):
@@ -78,14 +78,14 @@ def test_a_training_that_was_killed_twice_has_the_numbers_of_one_that_was_not(
     write_folder(data, 60, 29)
     with pytest.raises(SystemExit, match="is of other settings or images: move"):
         run(broken, data)
-    shutil.rmtree(broken / "kept")
+    shutil.rmtree(broken / "paper_trainings")
     with pytest.raises(SystemExit, match="json is of other images: move"):
         run(broken, data)
 
 
 def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, capsys):
     run(tmp_path, data, "--share", "0.5", "--seeds", "1", "2", settings=(TINY,))
-    shutil.rmtree(tmp_path / "kept")
+    shutil.rmtree(tmp_path / "paper_trainings")
     shutil.rmtree(data)
     main(["plot", "--output", str(tmp_path)], (TINY, SECOND))
     page = (tmp_path / "paper_trainings.md").read_text()
@@ -96,9 +96,10 @@ def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, ca
     assert (tmp_path / "paper_trainings.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    "setting", [s for s in SETTINGS if s.name in PRINTED], ids=lambda s: s.name
-)
+KNOWN = [s for s in SETTINGS if s.name in PRINTED and all(p[-1] for p in PRINTED[s.name])]
+
+
+@pytest.mark.parametrize("setting", KNOWN, ids=lambda s: s.name)
 def test_the_theorem_gives_the_epsilon_that_the_papers_print(setting):
     """After the epochs that the page names, within rounding of a printed digit and an epoch."""
     for epsilon, _, _, epochs in PRINTED[setting.name]:

@@ -16,7 +16,7 @@ from tests.tff_adapters.test_cldp_sgd import CLASSES, ORDERS, SHAPE, X, Y, clipp
 from tff_adapters import cldp_sgd
 from tff_adapters.models import PARAMETERS, build_keras_model
 from tff_adapters.simulated import SimulatedTraining, per_example_gradients
-from tff_adapters.vectors import clip_by_norm
+from tff_adapters.vectors import clipped
 
 
 @pytest.mark.exact
@@ -88,8 +88,8 @@ def test_a_round_has_the_reports_of_the_slow_path(kind):
     mechanism = getattr(mean, kind)(8, 3.0, radius=radius)
     start = np.concatenate([np.ravel(w) for w in model.trainable_weights])
     training = SimulatedTraining(model, mechanism, 1.0, seed=4)
-    clipped = clip_by_norm(gradients, norm, radius).numpy()
-    reports = mechanism.randomize(clipped, np.random.default_rng([4, 0]))
+    inside = clipped(gradients, norm, radius).numpy()
+    reports = mechanism.randomize(inside, np.random.default_rng([4, 0]))
     slow = mechanism.estimate(mechanism.accumulate(reports), 12).value
     training.round(X, Y)
     step = start - np.concatenate([np.ravel(w) for w in model.trainable_weights])
@@ -107,6 +107,34 @@ def test_balls_and_mechanisms_that_are_none_of_gradients():
             SimulatedTraining(model, mechanism, 1.0)
     with pytest.raises(ValueError, match="radius must be a finite number > 0"):
         SimulatedTraining(model, None, 1.0, norm="l2", clip=0.0)
+    with pytest.raises(ValueError, match="clip_by"):
+        SimulatedTraining(model, None, 1.0, norm="l2", clip=1.0, clip_by="coordinate")
+
+
+@pytest.mark.exact
+def test_clipped_by_coordinate_far_more_of_a_gradient_is_left():
+    """At first weights: a few large entries of a gradient make all others small otherwise."""
+    model = build_keras_model("mlp", SHAPE, CLASSES, 1)
+    gradients = one_by_one(model, X, Y)
+    left = {
+        by: np.linalg.norm(clipped(gradients, "linf", 0.01, by).numpy().mean(axis=0))
+        for by in ("norm", "coordinate")
+    }
+    assert left["coordinate"] > 2 * left["norm"], left
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("clip_by", ["norm", "coordinate"])
+def test_clipping_without_a_mechanism(clip_by):
+    """Some gradients are inside the ball, and some outside."""
+    model = build_keras_model("logistic", SHAPE, CLASSES)
+    gradients = one_by_one(model, X, Y)
+    radius = float(np.median(np.abs(gradients).max(axis=1)))
+    expected = clipped(gradients, "linf", radius, clip_by).numpy().mean(axis=0)
+    start = np.concatenate([np.ravel(w) for w in model.trainable_weights])
+    SimulatedTraining(model, None, 1.0, norm="linf", clip=radius, clip_by=clip_by).round(X, Y)
+    step = start - np.concatenate([np.ravel(w) for w in model.trainable_weights])
+    np.testing.assert_allclose(step, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.exact

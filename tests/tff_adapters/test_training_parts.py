@@ -27,7 +27,8 @@ from beam_ldp.pipelines.training import plan as train_facts
 from beam_ldp.planning import convergence
 from tff_adapters import SamplingMismatchError, cldp_sgd, models
 from tff_adapters.cldp_sgd import draw_without_replacement
-from tff_adapters.vectors import clip_by_norm, project_to_l2_ball
+from beam_ldp.randomizers.mean.base import clip_to_ball
+from tff_adapters.vectors import clipped, project_to_l2_ball
 
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 
@@ -40,7 +41,7 @@ def test_rows_are_scaled_one_by_one(norm):
     rows = np.random.default_rng(1).normal(size=(40, 7)) * np.geomspace(1e-3, 1e3, 40)[:, None]
     lengths = np.linalg.norm(rows, ORDERS[norm], axis=1)
     expected = rows / np.maximum(1, lengths / 0.5)[:, None]
-    found = clip_by_norm(tf.constant(rows), norm, 0.5).numpy()
+    found = clipped(tf.constant(rows), norm, 0.5, clip_by="norm").numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     inside = lengths < 0.5
     assert 0 < inside.sum() < 40
@@ -52,17 +53,28 @@ def test_rows_are_scaled_one_by_one(norm):
 @pytest.mark.parametrize("norm", ORDERS)
 def test_rows_that_are_no_numbers_count_as_zero_and_large_ones_do_not_overflow(norm):
     rows = np.array([[np.nan, 1.0], [np.inf, 0.0], [1e308, 1e308], [0.0, 0.0], [1e-320, 0.0]])
-    found = clip_by_norm(tf.constant(rows), norm, 1.0).numpy()
+    found = clipped(tf.constant(rows), norm, 1.0).numpy()
     assert (found[[0, 1, 3]] == 0).all()
     assert np.linalg.norm(found[2], ORDERS[norm]) == pytest.approx(1.0)
     assert np.isfinite(found).all()
 
 
 @pytest.mark.exact
+def test_in_the_maximum_norm_rows_go_to_the_nearest_point_as_mechanisms_move_them():
+    rows = np.random.default_rng(1).normal(size=(40, 7)) * np.geomspace(1e-3, 1e3, 40)[:, None]
+    found = clipped(tf.constant(rows), "linf", 0.5).numpy()
+    np.testing.assert_array_equal(found, clip_to_ball(rows, "linf", 0.5, "clip"))
+    assert (found != clipped(tf.constant(rows), "linf", 0.5, clip_by="norm").numpy()).any()
+    for norm, clip_by in (("l2", "coordinate"), ("linf", "entry")):
+        with pytest.raises(ValueError, match="clip_by"):
+            clipped(tf.constant(rows), norm, 0.5, clip_by=clip_by)
+
+
+@pytest.mark.exact
 @pytest.mark.parametrize("norm, radius", [("l3", 1.0), ("l2", 0.0), ("l2", math.inf)])
 def test_balls_that_are_none(norm, radius):
     with pytest.raises(ValueError, match="must be"):
-        clip_by_norm(tf.zeros((1, 2)), norm, radius)
+        clipped(tf.zeros((1, 2)), norm, radius)
 
 
 @pytest.mark.exact
