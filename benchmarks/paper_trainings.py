@@ -5,11 +5,12 @@
     .venv-tff/bin/python -m benchmarks.paper_trainings plot
 
 `train` goes on where it was stopped, killed or not, on this machine or another: after every epoch
-the accuracy goes into paper_trainings.json, and the weights into the folder of that name beside it.
-Who is drawn in a round, and its noise, follow from seed and round, so that an interrupted training
-has the numbers of an uninterrupted one. `--data .data/fashion-mnist` has files of its own; other images under a name
-are refused. All trainings are brought to a share of their rounds before any goes further:
-whenever it ends, all have come about as far. `plot` makes the page and the plot from the record.
+the accuracy goes into paper_trainings.json, and the weights into the folder of that name. Who is
+drawn in a round, and its noise, follow from seed and round, so that an interrupted training has the
+numbers of an uninterrupted one. `--data .data/fashion-mnist` has files of its own; other images
+under a name are refused. All trainings are brought to a share of their rounds before any goes
+further: whenever it ends, all have come about as far. `plot` makes the page and the plot from the
+record.
 
 60,000 clients of one image; a process plays them all (`tff_adapters.simulated`). Seeds also give
 the initial weights. Figures of the papers are known by the numbers in their text alone.
@@ -82,7 +83,7 @@ SETTINGS = (
             "logistic", rates=((200, 20.0),), **PRIV_UNIT),
 )  # fmt: skip
 # In the papers' text: (epsilon by their theorem, accuracy, standard deviation over runs), and the
-# epochs after which the theorem gives that epsilon. Figure 4.2 has another, and its epochs are lost.
+# epochs after which the theorem gives it. Figure 4.2 has another, and its epochs are lost.
 PRINTED: dict[str, tuple[tuple[float, float, float, int | None], ...]] = {
     "CNN, l2": ((3.0, 0.8115, 0.007, 50), (5.8, 0.897, 0.005, 200)),
     "CNN, linf": ((1.4, 0.80, 0.018, 35), (2.91, 0.90, 0.005, 178)),

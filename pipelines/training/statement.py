@@ -228,8 +228,8 @@ def _clipping(record: TrainRecord) -> str:
         )
     if record.preset == "printed":
         return f"clipping: {record.norm} norm at most {record.clip:g}, of every step's gradient"
-    how = ", coordinate by coordinate" if record.norm == "linf" else ""
-    return f"clipping: {record.norm} norm at most {record.clip:g}{how}, per report, before the noise"
+    how = "each coordinate of a report" if record.norm == "linf" else "per report"
+    return f"clipping: {record.norm} norm at most {record.clip:g}, {how}, before the noise"
 
 
 def _ended(record: TrainRecord) -> str:

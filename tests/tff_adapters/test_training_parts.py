@@ -25,9 +25,9 @@ from beam_ldp.federated.samplers import (
 )
 from beam_ldp.pipelines.training import plan as train_facts
 from beam_ldp.planning import convergence
+from beam_ldp.randomizers.mean.base import clip_to_ball
 from tff_adapters import SamplingMismatchError, cldp_sgd, models
 from tff_adapters.cldp_sgd import draw_without_replacement
-from beam_ldp.randomizers.mean.base import clip_to_ball
 from tff_adapters.vectors import clipped, project_to_l2_ball
 
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
