@@ -365,10 +365,10 @@ EXAMPLES = """examples:
         --shards-per-client 2 --clients-per-round 72 --epochs 10 --clip 0.2 \\
         --noise-multiplier 4 --delta 1e-5 --output out
   messages with a local epsilon of their own, a server that adds noise, and the reconstruction audit
-    beam-ldp train --algorithm local-central --data digits --points-per-client 4 \\
-        --local-epsilon 6 --projection 1 --noise-multiplier 1 --clients-per-round 50 \\
-        --epochs 3 --max-participations 1 --audit diffuse:650:0.5,diffuse:64:0.5 \\
-        --delta 1e-5 --output out
+    beam-ldp train --algorithm local-central --data mnist5k --model logistic \\
+        --local-epsilon 60 --trust-shuffler --projection 0.47 --noise-multiplier 2 \\
+        --clients-per-round 3600 --epochs 1 --max-participations 1 --learning-rate 300 \\
+        --audit diffuse:784:0.5,diffuse:784:0.4 --delta 1e-5 --output out
   go on with one that was killed (or settle it: beam-ldp finalize out)
     beam-ldp train --resume out
   your own clients: one file with a column of client ids

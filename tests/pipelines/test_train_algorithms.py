@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import dp_accounting
@@ -23,7 +25,7 @@ from beam_ldp.accounting.literature.two_ledgers import (
     adaped_round_event,
     central_round_event,
 )
-from beam_ldp.accounting.reconstruction_audit import audit_messages
+from beam_ldp.accounting.reconstruction_audit import at_most, audit_messages
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.losses import released
 from beam_ldp.pipelines import programs, train
@@ -35,9 +37,10 @@ from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
-from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.pipelines.usage.train import EXAMPLES, USAGE
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
 
+TRAINING_PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
 DELTA = 1e-5
 ADAPTIVE = (
     "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 2 --delta 1e-5 "
@@ -229,6 +232,27 @@ def test_what_the_audit_asks_about():
     assert (asked[0].dimension, asked[0].cosine) == (100, 0.7)
     assert (asked[1].items, asked[1].domain, asked[1].recall) == (10, 50, 1.0)
     assert plan.audit(2) == audit_messages(plan.mechanism, plan.targets, 2)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("text", [TRAINING_PAGE, EXAMPLES], ids=["docs/training.md", "--help"])
+def test_the_documented_command_protects_as_the_page_says(text):
+    """Images from guesses, models from both readers; and no message is longer than is allowed."""
+    (command,) = re.findall(r"train (--algorithm local-central (?:.*\\\n)*.*)", text)
+    plan = plan_of(re.sub(r"\\\n\s*", " ", command))
+    once, twice = ({r.target: at_most(r.bound) for r in plan.audit(n).rows} for n in (1, 2))
+    image = "direction of 784 features, cosine >= 0."
+    assert (once[image + "5"], once[image + "4"], twice[image + "5"]) == (
+        "4e-25", "9.2e-06", "0.98",
+    )  # fmt: skip
+    assert once.get("direction of 7850 features, cosine >= 0.5", "0") == "0"
+    assert "chance of 4e-25 at most, of 0.4 with 9.2e-6" in TRAINING_PAGE
+    assert "(at a local epsilon of 120 the bound is 0.98)" in TRAINING_PAGE
+    assert f"and not who joined | epsilon {plan.epsilon_of(1):.2f} at" in TRAINING_PAGE
+    assert f"and who joined | epsilon {plan.seen_epsilon_of(1):.2f} |" in TRAINING_PAGE
+    mechanism = plan.mechanism
+    longest = abs(mechanism.magnitude.response.decoded).max() / mechanism.direction.marginal
+    assert longest < plan.question.projection < 1.01 * longest
 
 
 # What is printed -------------------------------------------------------------------------------

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.follow import follow, needing
 
+LEARNED = {"trained": 0.4, "adaped": 0.4, "local-central": 0.4}  # of ten classes, at least
+
 
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.parametrize("name", needing("test-tff-slow"))
 def test_commands_of_a_page_run(name: str, tmp_path: Path) -> None:
-    """From top to bottom, the training of the tutorial to its end."""
+    """From top to bottom, the trainings of the tutorial to their ends: all of them learn.
+
+    The least accurate is `local-central`, 0.59 with a standard deviation of 0.04 over runs: a false
+    alarm of one in a million.
+    """
     follow(name, tmp_path, target="test-tff-slow", timeout=880)
     if name == "training.md":
         assert (tmp_path / "trained" / "model.keras").exists()
+        for output, least in LEARNED.items():
+            curves = json.loads((tmp_path / output / "curves.json").read_text())
+            assert curves["training"][-1]["accuracy"] > least
