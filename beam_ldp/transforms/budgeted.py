@@ -107,6 +107,7 @@ class ChargeTo:
         identity: ReleaseIdentity,
         windowing: Any,
         bounded: bool,
+        same_reports: bool = False,
         grouped: bool = False,
         question: str = "",
     ) -> Reservation:
@@ -117,6 +118,8 @@ class ChargeTo:
             identity: of the release; windows are parts of it. It commits to a key exactly where
                 noise is memoized.
             windowing, bounded: of the data.
+            same_reports: whether a repetition is of the same reports though no key decides what
+                they are, as of envelopes that devices sent.
             grouped: people are parted into public groups, each with a release of its own.
             question: as for the composite.
 
@@ -144,7 +147,7 @@ class ChargeTo:
             run_id,
             event,
             identity=identity,
-            memoized=bool(identity.key),
+            memoized=same_reports or bool(identity.key),
             count=self.windows,
             quota=self.quota,
             privacy_unit=self.privacy_unit,

@@ -19,7 +19,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
 from beam_ldp.settings import Noise, People
-from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean, ValueBlock
+from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean, ValueBlock, yaml
 from beam_ldp.transforms.budgeted import ENDED_BEFORE, ChargeTo, _Abandon, _Settle
 from beam_ldp.transforms.elements.stages import USED_UP
 from tests.ledger.asked import asked
@@ -76,6 +76,27 @@ def test_a_budget_of_people_takes_people(url: str) -> None:
     for composite in composites:
         with pytest.raises(ValueError, match="budget: a person with ten rows would report ten"):
             composite(ChargeTo("visits", url))
+
+
+def test_envelopes_that_are_collected_a_second_time_are_refused(
+    ledger: BudgetLedger, url: str
+) -> None:
+    """Their noise was drawn on devices: it is the same noise, though no key decides it."""
+
+    def build() -> None:
+        pipeline = beam.Pipeline(options=RUNNER)
+        envelopes = pipeline | beam.Create([beam.Row(envelope=b"")])
+        _ = envelopes | yaml.CollectReports(
+            column="v", domain=list(ANSWERS.values), terms="",
+            privacy={"local_epsilon": EPSILON, "expected_users": PEOPLE, "delta": str(DELTA)},
+            people={"one_row": True}, mechanism="KRandomizedResponse",
+            release={"dataset": "visits", "id": "week-47", "ledger": url},
+        )  # fmt: skip
+
+    build()
+    with pytest.raises(LedgerError, match="is releasing this very release"):
+        build()
+    assert [charge.memoized for charge in ledger.status("visits").charges] == [True]
 
 
 def statuses(ledger: BudgetLedger) -> dict[str, str]:

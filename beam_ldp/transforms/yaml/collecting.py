@@ -263,6 +263,7 @@ class CollectRows(_Half):
                 pcoll,
                 found,
                 identity=self.terms.identity,
+                same_reports=True,
                 grouped=told.people.groups is not None,
                 question=query.name,
             )
