@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_ldp.randomizers.wire_stream import read_part
+from beam_ldp.transforms import Randomize, WriteReports
 from beam_ldp.transforms.device.side import RandomizeBlocks
+from beam_ldp.transforms.wire.write_reports import PackReports
 from tests.engines import share_job
 from tests.engines.fixtures import LOCAL_OPTIONS, run_within
 from tests.engines.servers import Engine, running
 from tests.engines.share_job import MECHANISM, ShareJob, expected_sum
+from tests.randomizers.wire_terms import terms_of
 
 SEED = 11
 
@@ -82,6 +87,37 @@ def test_a_bundle_that_fails_and_is_retried(
     assert len(made) > len(set(made)) == share_job.BLOCKS, "the bundle was tried again"
     job.assert_one_attempt_each()
     job.assert_law()
+
+
+@pytest.mark.pipeline
+def test_an_edge_whose_bundle_is_retried_sends_one_envelope_of_each_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails when envelopes are packed, and packs them anew, under other ids."""
+    packed = 0
+    process = PackReports.process
+
+    def failing(self, block):  # type: ignore[no-untyped-def]
+        nonlocal packed
+        for found in process(self, block):
+            packed += 1
+            yield found
+            if packed == 3:
+                raise RuntimeError("this bundle fails once")
+
+    monkeypatch.setattr(PackReports, "process", failing)
+    terms = terms_of(MECHANISM)
+    with beam.Pipeline(runner=BundleBasedDirectRunner()) as pipeline:
+        blocks = pipeline | beam.Create([share_job.block_of(n) for n in range(share_job.BLOCKS)])
+        made = blocks | Randomize(MECHANISM)
+        made | WriteReports(str(tmp_path / "out"), terms, num_files=1)
+    assert packed > share_job.BLOCKS, "the bundle was tried again"
+    (path,) = tmp_path.glob("out/*.ldp")
+    found = read_part(terms, path.read_bytes())
+    assert len(found) == len({row.tobytes() for row in found.ids}) == share_job.PEOPLE
+    release = MECHANISM.estimate(MECHANISM.accumulate(found.reports), len(found))
+    errors = (release.value - share_job.VECTOR) / release.standard_error
+    assert abs(errors).max() < 6
 
 
 @pytest.mark.engines
