@@ -17,7 +17,7 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from beam_ldp.randomizers import frequency, mean
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.transforms.shuffler.batches import permute, scatter
-from benchmarks.oracles import least_seconds
+from benchmarks.mean_speed import least_seconds
 
 COSTS = Path(__file__).resolve().parents[1] / "beam_ldp" / "planning" / "costs.json"
 WITHIN = 0.25  # of a held-out measurement
@@ -97,7 +97,7 @@ def values_for(randomizer: Any, count: int) -> np.ndarray:
 
 
 def measure(randomizer: Any, reports: int, repeat: int) -> dict[str, float]:
-    """Nanoseconds per report of every step."""
+    """Nanoseconds of processor time per report of every step."""
     scale = sizes(randomizer)
     count = int(max(64, min(reports, SMALL_WORK // max(scale[1], scale[2]))))
     if type(randomizer).__name__ in HASHED + LONG:
@@ -141,6 +141,14 @@ def kernels(
         found.append((randomizer, measure(randomizer, reports, repeat)))
         print(point, {k: round(v, 1) for k, v in found[-1][1].items()}, flush=True)
     return found
+
+
+def least(runs: Sequence[list[tuple[Any, dict[str, float]]]]) -> list[tuple[Any, dict[str, float]]]:
+    """Of several runs over the same points, far apart in time, the least time of every step."""
+    return [
+        (same[0][0], {step: min(times[step] for _, times in same) for step in STEPS})
+        for same in zip(*runs, strict=True)
+    ]
 
 
 def held_out(

@@ -20,6 +20,8 @@ from beam_ldp.randomizers.checks import check_fraction, check_integer, check_pos
 
 if TYPE_CHECKING:
     import dp_accounting
+    import numpy as np
+    from numpy.typing import NDArray
 
 Norm = Literal["l1", "l2", "linf"]
 MECHANISMS = {"l1": "L1Mean", "l2": "PrivUnit", "linf": "LInfMean"}
@@ -61,6 +63,20 @@ def gap_bound(diameter: float, gradient_bound: float, rounds: float) -> float:
     0.673
     """
     return 2 * diameter * gradient_bound * (2 + math.log(rounds)) / math.sqrt(rounds)
+
+
+def mean_gap(problem: ConvexProblem, gradient_bound: float, cohorts: Cohorts, rounds: int) -> float:
+    """The same on average over how many rounds have any reports; without any the point stays.
+
+    A round of nobody takes no step. (The bound of the mean number would be too low: it is convex.)
+    """
+    counts, chances = cohorts.rounds_with_reports(rounds)
+    likely = chances > 0
+    each = [
+        gap_bound(problem.diameter, gradient_bound, count) if count else problem.any_gap
+        for count in counts[likely].tolist()
+    ]
+    return float(chances[likely] @ each)
 
 
 def multiset_bits(messages: int, bits: int) -> float:
@@ -166,12 +182,16 @@ class Cohorts:
         rate = self.clients_per_round / self.clients
         return self.points_sampled / reciprocal_of_reports(self.clients, rate)
 
-    def rounds_with_reports(self, rounds: int) -> float:
-        """How many are expected of so many; at least one."""
+    def rounds_with_reports(self, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """How many of so many may have any, and how likely each number is. O(rounds)."""
+        import numpy as np
+        from scipy import stats
+
         if self.sampling == "fixed":
-            return float(rounds)
+            return np.array([rounds]), np.ones(1)
         nobody = math.exp(self.clients * math.log1p(-self.clients_per_round / self.clients))
-        return max(1.0, rounds * (1 - nobody))
+        counts = np.arange(rounds + 1)
+        return counts, stats.binom.pmf(counts, rounds, 1 - nobody)
 
     def event(self, mechanism: Any) -> dp_accounting.DpEvent:
         """What one round of reports of that mechanism releases."""
@@ -220,7 +240,7 @@ class Convergence:
 def convergence(
     problem: ConvexProblem, cohorts: Cohorts, rounds: int, local_epsilon: float, delta: float
 ) -> Convergence:
-    """What a training with this local epsilon costs, and how close it comes. O(log rounds).
+    """What a training with this local epsilon costs, and how close it comes. O(rounds).
 
     Protects one data point of one client: against whoever sees a report by `local_epsilon`,
     against whoever sees all shuffled reports of all rounds by `epsilon` at `delta`.
@@ -254,7 +274,7 @@ def convergence(
         epsilon=price,
         gradient_bound=bound,
         first_step=problem.diameter / bound,
-        gap=gap_bound(problem.diameter, bound, cohorts.rounds_with_reports(rounds)),
+        gap=mean_gap(problem, bound, cohorts, rounds),
         noise_share=squared_error / cohorts.reports / total,
         bits_per_round=a_round,
         bits=rounds * cohorts.clients_per_round / cohorts.clients * a_round,

@@ -272,7 +272,7 @@ def _rests_on(record: TrainRecord) -> str:
     if 0 < record.least_clients < record.clients_per_round:
         lines.append(
             "whether a client that was drawn came depends neither on its data nor on who else was "
-            "drawn"
+            "drawn; of all clients, at least as large a share could have come as did of those drawn"
         )
     local: Any = (record.round_event or {}).get("event", {}).get("local_event", {})
     if record.sampling != "full" and (record.adaptive_clip or local.get("messages", 1) > 1):

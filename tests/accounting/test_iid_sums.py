@@ -202,6 +202,23 @@ def test_what_is_left_out_is_as_small_as_it_is_counted():
     assert left > 2 * seen
 
 
+@pytest.mark.parametrize("flat", [1.0, 3.0])
+def test_bounds_hold_whatever_is_left_out(flat, monkeypatch):
+    """Nodes of a third and a twentieth of the first one left out: bounds are wider, both of them.
+
+    Where the most is left out one of the sums by itself is too low, and one too high.
+    """
+    off = []
+    for values, probability, n in laws_to_leave_out():
+        monkeypatch.setattr(iid_sums, "_FLAT", 1e30)
+        low, high = positive_parts(values, probability, n, (0.004,))
+        monkeypatch.setattr(iid_sums, "_FLAT", flat)
+        wider_low, wider_high = positive_parts(values, probability, n, (0.004,))
+        assert (wider_high >= high - 1e-11).all() and (wider_low <= low + 1e-11).all()
+        off += (wider_high - high).tolist()
+    assert max(off) > 1e-3
+
+
 def test_upper_bounds_alone_are_the_same():
     values, probability = np.array([[3.0, 0.4, -1.1], [3.0, 0.2, -1.3]]), np.array([0.1, 0.3, 0.6])
     low, high = positive_parts(values, probability, 500, (0.004,), lower=False)

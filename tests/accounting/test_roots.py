@@ -50,6 +50,37 @@ def test_every_root_is_found_at_once(guess, upper):
     assert sum(looked) < 50 * len(curves)
 
 
+@pytest.mark.parametrize("upper", [True, False])
+@pytest.mark.parametrize("shelf", [1e-9, 1e-8, 1e-7, 1e-5])
+def test_a_search_that_ends_on_the_wrong_side_is_moved_to_the_right_one(upper, shelf):
+    """A shelf so near zero that a step across it looks like none; the root is where it ends."""
+    root = 1.0 + shelf if upper else 1.0 - shelf
+
+    def excess(places, epsilons):
+        near = np.abs(epsilons - 1.0) <= shelf
+        sign = 1.0 if upper else -1.0
+        return np.where(near, sign * 1e-16, 1e-3 * (1.0 - epsilons))
+
+    (found,) = safe_roots(excess, np.array([1.0]), np.array([TOP]), upper)
+    assert (found >= root) if upper else (0 <= found <= root)
+    assert shelf > 3e-7 or abs(found / root - 1) < 11 * shelf  # no farther than it must
+
+
+@pytest.mark.parametrize("root", [1e-13, 1e-9])
+def test_an_epsilon_has_an_allowance_for_its_last_digits(root):
+    """Of 1e-15, whatever its size: ratios are known to a few 1e-16."""
+
+    def excess(places, epsilons):
+        with np.errstate(divide="ignore"):
+            return -25.0 * np.log(epsilons / root)
+
+    low, high = (
+        float(safe_roots(excess, np.array([root]), np.array([TOP]), upper)[0])
+        for upper in (False, True)
+    )
+    assert low <= root - 0.9e-15 and high >= root + 0.9e-15
+
+
 def test_prices_take_few_steps(monkeypatch):
     """What one price costs is how often its integral is taken: 12 to 31 times before."""
     taken = []

@@ -85,6 +85,23 @@ def test_dropouts_are_never_underpriced(clients, drawn, local):
     assert too_few_cost_more
 
 
+@pytest.mark.parametrize(("clients", "drawn"), [(4, 3), (5, 3), (6, 4)])
+def test_the_price_of_the_fewest_holds_for_more_where_more_could_have_come(clients, drawn):
+    """As trainings are charged beforehand. Where c came of those drawn it must be that share of all
+    who could have: where it is but that of the fewest, a round of more costs more."""
+    of_the_fewest_is_too_little = False
+    for able in range(1, clients + 1):
+        for (received, _), truth in neighbours(clients, 0, able, drawn).items():
+            for fewest in range(1, received + 1):
+                event = SubsampledShuffledDpEvent(local_event(RESPONSE), clients, drawn, fewest)
+                within = np.all(truth.sticks(LOSSES) <= priced(event) + 1e-12)
+                if able * drawn >= clients * received:
+                    assert within
+                elif able >= event.least_available:
+                    of_the_fewest_is_too_little |= not within
+    assert of_the_fewest_is_too_little
+
+
 @pytest.mark.parametrize(("clients", "fakes", "drawn"), [(4, 1, 2), (6, 1, 4), (6, 2, 3)])
 def test_fakes_who_know_of_each_other_are_never_underpriced(clients, fakes, drawn):
     """Whichever fakes were drawn, come or not: they may make up for honest people who did not."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from beam_ldp.planning.convergence import (
     best,
     convergence,
     gap_bound,
+    mean_gap,
     multiset_bits,
     plan_convergence,
     reciprocal_of_reports,
@@ -36,7 +37,7 @@ KINDS = {"l1": L1Mean, "l2": PrivUnit, "linf": LInfMean}
 @pytest.mark.exact
 @pytest.mark.parametrize(("messages", "bits"), [(1, 3), (2, 2), (3, 2), (4, 1), (5, 3)])
 def test_bits_count_multisets(messages, bits):
-    count = len(list(combinations_with_replacement(range(1 << bits), messages)))
+    count = len(list(itertools.combinations_with_replacement(range(1 << bits), messages)))
     assert multiset_bits(messages, bits) == pytest.approx(math.log2(count), rel=1e-12)
 
 
@@ -60,8 +61,29 @@ def test_reports_by_coins_are_averaged_over_the_rounds_that_have_any():
     cohorts = Cohorts(10, 3, points=4, points_sampled=2, sampling="self")
     assert cohorts.reports == pytest.approx(2 / reciprocal_of_reports(10, 0.3), rel=1e-12)
     assert cohorts.reports < 6 == Cohorts(10, 3, 4, 2).reports
-    assert cohorts.rounds_with_reports(1000) == pytest.approx(1000 * (1 - 0.7**10))
-    assert Cohorts(10, 3).rounds_with_reports(1000) == 1000
+    counts, chances = cohorts.rounds_with_reports(1000)
+    assert counts @ chances == pytest.approx(1000 * (1 - 0.7**10), rel=1e-12)
+    assert [each.tolist() for each in Cohorts(10, 3).rounds_with_reports(1000)] == [[1000], [1.0]]
+
+
+@pytest.mark.exact
+def test_the_gap_is_averaged_over_rounds_that_nobody_comes_to():
+    """Every set of rounds that somebody comes to, enumerated; none at all leaves the first point.
+
+    At the mean number of such rounds the bound would be too low.
+    """
+    problem, bound, rounds = ConvexProblem(5, diameter=3.0, lipschitz=0.5), 4.0, 6
+    cohorts = Cohorts(4, 1, sampling="self")
+    nobody, total = 0.75**4, 0.0
+    for came in itertools.product((False, True), repeat=rounds):
+        chance = math.prod(1 - nobody if one else nobody for one in came)
+        total += chance * (gap_bound(3.0, bound, sum(came)) if any(came) else problem.any_gap)
+    found = mean_gap(problem, bound, cohorts, rounds)
+    assert found == pytest.approx(total, rel=1e-12)
+    assert found > 1.004 * gap_bound(3.0, bound, rounds * (1 - nobody))
+    assert mean_gap(problem, bound, Cohorts(4, 1), rounds) == gap_bound(3.0, bound, rounds)
+    told = convergence(problem, cohorts, rounds, 1.0, 1e-6)
+    assert told.gap == mean_gap(problem, told.gradient_bound, cohorts, rounds)
 
 
 @pytest.mark.exact

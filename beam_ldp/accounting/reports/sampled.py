@@ -262,7 +262,11 @@ class SampledReports:
 
     @property
     def least_available(self) -> int:
-        """How many of the clients must have been able to come, for the price to hold."""
+        """How many of the clients must have been able to come, for the price to hold.
+
+        Of an event of the fewest who may come: in a round in which so many did. Where more came it
+        holds if the same share more of all could have.
+        """
         share = Fraction(self.num_users) * Fraction(self.came) / Fraction(self.num_drawn)
         return math.ceil(share)
 
@@ -276,7 +280,8 @@ class SampledReports:
             f"{self.came:,} of {self.num_drawn:,} came: supposes that whether people come depends "
             "neither on anybody's value nor on who else was drawn"
             f"{' nor on the round of an epoch' if epoch else ''}, and that at least "
-            f"{self.least_available:,} of {self.num_users:,} could have come"
+            f"{self.least_available:,} of {self.num_users:,} could have come (where more came than "
+            "that, as many times more)"
         )
 
     @property
