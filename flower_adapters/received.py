@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
 
+from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from flower_adapters.messages import Report
 
@@ -23,6 +24,9 @@ _OF_THE_APP = {
 }
 
 
+LEFT_OUT = ("missing", "refused", "impossible", "repeated", "colluding", "spare")
+
+
 @dataclass(frozen=True)
 class Received:
     """The reports of a round that count, and how many others there were.
@@ -34,6 +38,8 @@ class Received:
         refused: whose app answered that it does not, or failed.
         impossible: who sent what no honest client sends.
         repeated: who sent the report that another node had sent too.
+        colluding: whose reports were left out because they point one way together.
+        agreement: of the others, before any were spare (`Examined`); None where nobody looked.
         spare: who were not needed.
     """
 
@@ -43,13 +49,20 @@ class Received:
     refused: int = 0
     impossible: int = 0
     repeated: int = 0
+    colluding: int = 0
+    agreement: float | None = None
     spare: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
         """All numbers but that of the reports."""
-        names = ("asked", "missing", "refused", "impossible", "repeated", "spare")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("asked", *LEFT_OUT)}
+
+    def without_colluders(self, check: CollusionCheck) -> Received:
+        """The reports that do not point one way together."""
+        kept, agreement = check.examine(self.reports)
+        colluding = int((~kept).sum())
+        return replace(self, reports=self.reports[kept], colluding=colluding, agreement=agreement)
 
     def at_most(self, number: int) -> Received:
         """So many of the reports, kept at random; the others are spare."""

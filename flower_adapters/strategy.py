@@ -25,6 +25,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
 from beam_ldp.federated import DeclaredSampling, Round, RoundsRecord, train
+from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import Reader, RoundConfig, rounds_run
 from beam_ldp.federated.training import Spending, TrainingBudget
 from beam_ldp.randomizers.checks import check_integer, check_positive
@@ -32,7 +33,7 @@ from beam_ldp.randomizers.mean.base import MeanRandomizer
 from flower_adapters.checkpoint import read_checkpoint, write_checkpoint
 from flower_adapters.client import check_mechanism
 from flower_adapters.messages import ARRAYS, CONFIG, PRIVACY, Question
-from flower_adapters.received import Received, read_replies
+from flower_adapters.received import LEFT_OUT, Received, read_replies
 
 _RANDOM = SystemRandom()
 _WAIT = 1.0  # seconds between looks at who is connected
@@ -98,6 +99,8 @@ class LocallyPrivateFedAvg(Strategy):
         sampling: how many of how many nodes are drawn, without replacement. It makes rounds cheaper
             against "shuffled" readers only. At least `num_users` nodes must be connected.
         learning_rate: of the server.
+        drop_colluders: leaves out reports that point one way together further than honest ones do
+            (`beam_ldp.federated.collusion`), before it is looked at whether enough are left.
         checkpoint: a file (`.npz`) that holds the model and the record after each round, before
             anybody gets its result. Where it exists, the training goes on after its last round.
 
@@ -115,6 +118,7 @@ class LocallyPrivateFedAvg(Strategy):
         reader: Reader = "local",
         sampling: DeclaredSampling | None = None,
         learning_rate: float = 1.0,
+        drop_colluders: bool = False,
         checkpoint: str | Path | None = None,
     ) -> None:
         check_mechanism(mechanism)
@@ -127,6 +131,7 @@ class LocallyPrivateFedAvg(Strategy):
         self.reader, self.sampling = reader, sampling
         self.min_reports = _least(min_reports, sampling)
         self.learning_rate = float(learning_rate)
+        self.check = CollusionCheck(mechanism) if drop_colluders else None
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.timeout = 3600.0  # seconds for the answers of a round
         self._open: Question | None = None  # the question that was charged
@@ -241,6 +246,8 @@ class LocallyPrivateFedAvg(Strategy):
             raise RuntimeError("replies must be those of the round that was asked last")
         _, arrays, nodes = self._asked
         received = read_replies(self.mechanism, nodes, replies, str(server_round))
+        if self.check is not None:
+            received = received.without_colluders(self.check)
         received = received.at_most(self._most(received))
         updated = None
         if len(received.reports) >= self.min_reports:
@@ -328,6 +335,8 @@ class LocallyPrivateFedAvg(Strategy):
         if result:
             error = self.mechanism.mean_squared_error(reports)
             found["predicted-error"] = float(np.sqrt(error))
+        if received.agreement is not None:
+            found["agreement"] = received.agreement
         return found
 
     def _evaluate(
@@ -400,7 +409,7 @@ class _Output(NamedTuple):
 def _in_words(metrics: dict[str, Any]) -> str:
     """What a reader of the log looks for."""
     told = f"{metrics['reports']} reports of {metrics['asked']} nodes"
-    for name in ("missing", "refused", "impossible", "repeated", "spare"):
+    for name in LEFT_OUT:
         if metrics[name]:
             told += f", {metrics[name]} {name}"
     if "predicted-error" in metrics:

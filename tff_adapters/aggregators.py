@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import RoundConfig, RoundsRecord
 from beam_ldp.federated.samplers import DeclaredSampling
 from beam_ldp.randomizers.checks import check_positive
@@ -104,8 +105,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     itself; `predicted_error`, the root of the mean squared error of the whole vector that the
     mechanism promises for worst values (clipping not included), infinite for zero clients; `clip`,
     the round's clipping norm, where it adapts. Under "shuffle": `impossible`, the clients that were
-    dropped because they sent what no honest client can. Under "sum", those of the inner sum, where
-    there is one: of a sum nobody can tell what its parts were.
+    dropped because they sent what no honest client can; with `drop_colluders` also `colluding`, the
+    clients that were left out, and `agreement` of the others (`Examined`). Under "sum", those of
+    the inner sum, where there is one: of a sum nobody can tell what its parts were.
 
     Args:
         mechanism: a mean mechanism that has a kernel, its `to_config()`, or a function that makes
@@ -118,12 +120,16 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             fails on the server before it has a result, and nothing of it is released.
         adaptive_clip: makes the clipping norm follow a quantile; the mechanism's radius must be 1,
             and is multiplied by the norm.
+        drop_colluders: leaves out reports that point one way together further than honest ones do
+            (`beam_ldp.federated.collusion`). Whoever is left out hides nobody, and is counted as
+            dropped. For shuffled messages, one of each client, and a clipping norm that is fixed.
         seed: **for simulation only**: client randomness and permutations are functions of the
             seed, the round and the client's value. Nothing is private then, and
             `privacy_events` gives None. Clients with equal values draw equal noise.
 
     Raises:
-        ValueError: from `create`, if the mechanism's dimension is not the number of entries.
+        ValueError: from `create`, if the mechanism's dimension is not the number of entries, or it
+            has no such check.
         TypeError: from `create`, if values are not structures of floats, or without the leading
             dimension.
     """
@@ -137,6 +143,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         sampling: DeclaredSampling | None = None,
         min_reports: int = 0,
         adaptive_clip: AdaptiveClip | None = None,
+        drop_colluders: bool = False,
         seed: int | None = None,
     ) -> None:
         if sum_factory is not None and not isinstance(
@@ -150,6 +157,14 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             raise ValueError(f"values_per_client must be >= 1 or None, got {values_per_client}")
         if not min_reports >= 0:
             raise ValueError(f"min_reports must be >= 0, got {min_reports}")
+        others = (sum_factory, values_per_client, adaptive_clip)
+        if drop_colluders and any(other is not None for other in others):
+            raise ValueError(
+                "drop_colluders must go without sum_factory (of a sum nobody can tell what it is "
+                "of), values_per_client (nobody sees which reports are one client's) and "
+                "adaptive_clip (forged bits would still move the norm)"
+            )
+        self._drop_colluders = drop_colluders
         self._mechanism = mechanism
         self._min_reports = min_reports
         self._sum_factory = sum_factory
@@ -174,7 +189,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         )
         transport: Transport
         if self._sum_factory is None:
-            transport = ShuffledMessages(kernels, values, self._seed)
+            check = CollusionCheck(kernels[0].mechanism) if self._drop_colluders else None
+            transport = ShuffledMessages(kernels, values, self._seed, check)
         else:
             transport = Sums(kernels, values, self._sum_factory)
         client = self._client(value_type, kernels, transport)
@@ -349,6 +365,7 @@ def shuffled_ldp_aggregator(
     values_per_client: int | None = None,
     sampling: DeclaredSampling | None = None,
     min_reports: int = 0,
+    drop_colluders: bool = False,
     seed: int | None = None,
     **options: Any,
 ) -> LocallyPrivateMeanFactory:
@@ -365,7 +382,7 @@ def shuffled_ldp_aggregator(
         local_epsilon: budget of everything that one client sends about one update.
         mechanism: name of the mechanism; for "l2" `PrivUnit` (the default: the least error),
             `PrivUnitGaussian`, `SeparatedMean` or `L2Mean` (the fewest bits).
-        sum_factory, values_per_client, sampling, min_reports, seed: as for
+        sum_factory, values_per_client, sampling, min_reports, drop_colluders, seed: as for
             `LocallyPrivateMeanFactory`.
         **options: parameters of the mechanism. Without `coordinate_bits` or `rounding`, directions
             travel in as few bits as cost at most 1 % of error, 8 at least (`compact_mean`).
@@ -389,6 +406,7 @@ def shuffled_ldp_aggregator(
         sampling=sampling,
         min_reports=min_reports,
         adaptive_clip=adaptive,
+        drop_colluders=drop_colluders,
         seed=seed,
     )
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from beam_ldp.federated.collusion import CollusionCheck
+from tff_adapters.collusion import examine
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import ClientKernel, client_generator, seeded_generator
+from tff_adapters.kernels.base import random_order
 
 Kernels = Sequence[ClientKernel]
 SLOTS, LEVELS = 8, 5  # beyond 8**5 clients the last tensor grows by 8**5 at a time
@@ -60,12 +63,19 @@ class ShuffledMessages(Transport):
     and passes on nothing else. The server reads the permuted reports, adds up and decodes.
 
     A client that sends anything that no honest client can (another number of messages, a report
-    that its mechanism does not make) is dropped by the shuffler with all it sent, and counted.
+    that its mechanism does not make) is dropped by the shuffler with all it sent, and counted. With
+    a `check`, of one report of each client, the server leaves out those that point one way.
     """
 
-    def __init__(self, kernels: Kernels, values_per_client: int, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        values_per_client: int,
+        seed: int | None = None,
+        check: CollusionCheck | None = None,
+    ) -> None:
         super().__init__(kernels, values_per_client)
-        self._seed = seed
+        self._seed, self._check = seed, check
 
         @language.federated_computation()
         def nothing() -> Any:
@@ -84,7 +94,7 @@ class ShuffledMessages(Transport):
         shuffled = self.shuffle(sent)
         read = language.federated_map(self._read(shuffled.type_signature.member), shuffled)
         came = read[0], read[1], read[2]
-        return state, came, {"shuffle": OrderedDict(impossible=read[2])}
+        return state, came, {"shuffle": read[3]}
 
     def shuffle(self, sent: Any) -> Any:
         """Permuted reports per kernel, and how many clients were dropped, at the server."""
@@ -106,14 +116,18 @@ class ShuffledMessages(Transport):
 
         @tff.tensorflow.computation(gathered)
         def shuffler(so_far: Any) -> Any:
-            nothing = tf.zeros([1, 0], tf.float64)
-            seed = self._seed
-            generator = client_generator() if seed is None else seeded_generator(seed, 0, nothing)
+            generator = self._generator()
             reports, dropped = self._possible([gathered_rows(part) for part in so_far[0]])
             permuted = tuple(k.permute(part, generator) for k, part in zip(self.kernels, reports))
             return permuted, so_far[1] + dropped
 
         return language.federated_aggregate(sent, zero(), accumulate, merge, shuffler)
+
+    def _generator(self) -> Any:
+        """What permutes, and deals into halves; of a seed it is the same in every round."""
+        if self._seed is None:
+            return client_generator()
+        return seeded_generator(self._seed, 0, tf.zeros([1, 0], tf.float64))
 
     def _with_one(self, gathered: Any, dropped: Any, messages: Any) -> Any:
         """With the messages of one more client, if they are as many as a client has."""
@@ -143,11 +157,22 @@ class ShuffledMessages(Transport):
         @tff.tensorflow.computation(shuffled_type)
         def read(shuffled: Any) -> Any:
             reports, impossible = shuffled
+            dropped, measured = impossible, OrderedDict(impossible=impossible)
+            if self._check is not None:
+                kept, agreement = examine(self._check, reports[0], self._dealer())
+                colluding = tf.reduce_sum(tf.cast(~kept, tf.int32))
+                reports = [tf.boolean_mask(reports[0], kept)]
+                dropped += colluding
+                measured |= OrderedDict(colluding=colluding, agreement=agreement)
             statistics = [k.accumulate(part) for k, part in zip(self.kernels, reports)]
             clients = tf.shape(reports[0])[0] // self.values_per_client
-            return tuple(statistics), clients, impossible
+            return tuple(statistics), clients, dropped, measured
 
         return read
+
+    def _dealer(self) -> Callable[[Any], Any]:
+        generator = self._generator()
+        return lambda indices: tf.gather(indices, random_order(generator, tf.shape(indices)))
 
 
 class Sums(Transport):

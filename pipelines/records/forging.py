@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.question_set import Questions
@@ -72,9 +73,8 @@ def forged_said(mechanism: LocalRandomizer | None, people: int = 0, unit: str = 
     if _counts(mechanism):
         what, unit = "the count of a value", "people" if people else "% of the people"
     hundred = 100 if unit.startswith("%") else 1
-    said = [forged_text(hundred * moved) for moved in moves.values()]
     shares = [f"{100 * share:g} %" for share in SHARES]
-    far = f"{', '.join(said[:-1])} or {said[-1]} {unit}".rstrip()
+    far = f"{forged_list({s: hundred * moved for s, moved in moves.items()})} {unit}".rstrip()
     some = f"{', '.join(shares[:-1])} or {shares[-1]}"
     return f"liars who are {some} of all move {what} by up to {far}"
 
@@ -92,6 +92,25 @@ def forged_in_rounds(mechanism: LocalRandomizer | None, norm: str, clip: float |
         unit = f"in Euclidean length (values are clipped to an {norm} norm of {clip:g})"
     said = forged_said(mechanism, unit=unit)
     return said.replace("of all move the mean", "of a round move its mean")
+
+
+ONE_WAY = "reports that point one way together further than honest ones are left out"
+
+
+def forged_usually(check: CollusionCheck, reports: int) -> dict[str, float]:
+    """How far liars move a round of so many at most, by share, where its reports agree as noise."""
+    return forged_shown(check, reports, check.usual_agreement(reports))
+
+
+def forged_shown(check: CollusionCheck, reports: int, agreement: float) -> dict[str, float]:
+    """The same of a round, whatever was forged of it, as its reports were seen to agree."""
+    return {f"{share:g}": check.reach(share, reports, agreement) for share in SHARES}
+
+
+def forged_list(moves: Mapping[str, float]) -> str:
+    """Distances of all shares."""
+    *first, last = map(forged_text, moves.values())
+    return f"{', '.join(first)} or {last}"
 
 
 def forged_text(moved: float) -> str:

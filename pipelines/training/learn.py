@@ -305,6 +305,7 @@ class ReportLearner(Learner):
             values_per_client=None if plan.points[1] == 1 else plan.points[1],
             sampling=self._sampler.declared(*plan.points),
             adaptive_clip=adaptive,
+            drop_colluders=plan.check is not None,
         )
 
     def clients_for(self, number: int) -> Sequence[Any]:

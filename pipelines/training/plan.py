@@ -20,6 +20,7 @@ from scipy import stats
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.literature.schedule import UNLIKELY
+from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.idx import IdxError, IdxFolder
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
@@ -220,6 +221,11 @@ class TrainingPlan(ABC):
         return None
 
     @property
+    def check(self) -> CollusionCheck | None:
+        """What leaves out reports that point one way together, if anything."""
+        return None
+
+    @property
     def forged_words(self) -> str:
         """The same, for people; empty where nothing is said."""
         return ""
@@ -332,6 +338,8 @@ class TrainingPlan(ABC):
         asked |= {"parameters": self.dimension, "clients": self.data.num_clients}
         if asked["prior"] == DISTILLATION:
             del asked["prior"]  # as of trainings from before there were others
+        if not asked["drop_colluders"]:
+            del asked["drop_colluders"]  # likewise
         return ReleaseIdentity(
             self.settings.dataset,
             release_id,

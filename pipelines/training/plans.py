@@ -31,9 +31,16 @@ from beam_ldp.accounting.literature.two_ledgers import (
 )
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
+from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import joint_event
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.records.forging import forged_in_rounds, forged_moves
+from beam_ldp.pipelines.records.forging import (
+    ONE_WAY,
+    forged_in_rounds,
+    forged_list,
+    forged_moves,
+    forged_usually,
+)
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import (
@@ -228,10 +235,25 @@ class ReportPlan(TrainingPlan):
     def forged(self) -> dict[str, float] | None:
         return forged_moves(self.mechanism, 1)
 
+    @cached_property
+    def check(self) -> CollusionCheck | None:
+        if not self.question.drop_colluders:
+            return None
+        try:
+            return CollusionCheck(self.mechanism)
+        except ValueError as error:
+            raise UsageError(f"--drop-colluders: {error}") from None
+
     @property
     def forged_words(self) -> str:
         clip = None if self.settings.adaptive_clip else self.settings.clip
-        return forged_in_rounds(self.mechanism, self.question.norm, clip)
+        said = forged_in_rounds(self.mechanism, self.question.norm, clip)
+        if self.check is None:
+            return said
+        moves = forged_usually(self.check, self.clients_per_round)
+        return (
+            f"{said}; {ONE_WAY}: then by about {forged_list(moves)}, and each round tells a bound"
+        )
 
     @property
     def bits_per_report(self) -> int:
@@ -496,6 +518,7 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
     except ValueError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
     _check_local(plan)
+    _check_least(plan)
     return plan
 
 
@@ -507,6 +530,16 @@ def _check_local(plan: TrainingPlan) -> None:
         raise UsageError(
             f"a client's reports of one round have a local epsilon of {number(local)} together, "
             f"above the limit of {privacy.local_limit:g}: choose less, or allow it with {flag}"
+        )
+
+
+def _check_least(plan: TrainingPlan) -> None:
+    """A UsageError where one report that is left out would end the training."""
+    may_lose = plan.question.sampling == "self" or plan.least_clients < plan.clients_per_round
+    if plan.check is not None and not may_lose:
+        raise UsageError(
+            "--drop-colluders needs --least-clients below the clients of a round: whoever is left "
+            "out hides nobody, so rounds are priced as those of so few"
         )
 
 

@@ -23,6 +23,7 @@ from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records.forging import forged_shown
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, local_epsilon_of, sent_event
@@ -83,6 +84,10 @@ class TrainRecord(PrivacyRecord):
         forged: how far liars move the mean of a round at most, by their share of its clients, in
             Euclidean length; with `adaptive_clip` in multiples of the round's norm.
         dropped_reports: clients of the last round who sent what no honest client can.
+        colluding_reports: clients of the last round who were left out because their reports pointed
+            one way together; None where nobody looked.
+        forged_checked: `forged` of the last round, as far as its other reports agree, whichever of
+            them are forged.
         round_event: what one round releases, as `epsilon` counts it; `event` is what a ledger is
             charged for all, `charged_epsilon` what that costs where it is another.
         local_event: what the client that sent most told whoever sees all reports, where `event`
@@ -133,6 +138,8 @@ class TrainRecord(PrivacyRecord):
     charged_epsilon: float | None = None
     forged: dict[str, float] | None = None
     dropped_reports: int | None = None
+    colluding_reports: int | None = None
+    forged_checked: dict[str, float] | None = None
     round_event: dict[str, Any] | None = None
     local_event: dict[str, Any] | None = None
     reconstruction: dict[str, Any] | None = None
@@ -253,6 +260,8 @@ def _cost(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "bits_per_client": _measured(run.metrics, "bits_per_client"),
         "forged": plan.forged,
         "dropped_reports": _measured(run.metrics, "impossible"),
+        "colluding_reports": _measured(run.metrics, "colluding"),
+        "forged_checked": _checked(plan, run),
     }
 
 
@@ -299,12 +308,19 @@ def _known(value: float) -> float | None:
     return None if value != value else value
 
 
-def _measured(metrics: Any, what: str) -> int | None:
-    """What the last round measured under this name, wherever it stands."""
+def _checked(plan: TrainingPlan, run: TrainingRun) -> dict[str, float] | None:
+    agreement = _measured(run.metrics, "agreement", float)
+    if plan.check is None or agreement is None:
+        return None
+    return forged_shown(plan.check, _measured(run.metrics, "reports") or 0, agreement)
+
+
+def _measured(metrics: Any, what: str, kind: Any = int) -> Any:
+    """What the last round measured under this name, wherever it stands; None if nothing."""
     if not hasattr(metrics, "items"):
         return None
     for name, value in metrics.items():
-        found = int(value) if name == what else _measured(value, what)
+        found = kind(value) if name == what else _measured(value, what, kind)
         if found is not None:
             return found
     return None

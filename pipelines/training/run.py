@@ -193,6 +193,8 @@ def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:
         "train.num_clients": plan.data.num_clients,
         "train.clients_per_round": plan.clients_per_round,
         "train.least_clients": plan.least_clients,
+        "train.drop_colluders": settings.question.drop_colluders,
+        "train.forged": plan.forged,
         "train.bits_per_report": plan.bits_per_report,
         "train.compression": plan.compression,
         "train.rounds": plan.rounds,

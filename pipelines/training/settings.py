@@ -38,6 +38,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "training.baselines": (CLDP_SGD, FEDAVG),
     "training.least_clients": (CLDP_SGD, FEDAVG),
     "training.dropout": (CLDP_SGD, FEDAVG),
+    "training.drop_colluders": (CLDP_SGD, FEDAVG),
     "mechanism.messages": (CLDP_SGD, FEDAVG),
     "privacy.local_epsilon": (CLDP_SGD, FEDAVG, LOCAL_CENTRAL),
 }
@@ -245,6 +246,10 @@ def _check_sampling(question: TrainingQuestion, given: Arguments) -> None:
         raise UsageError("--points-per-client must be a multiple of --shards-per-client")
     if question.sampling in ("self", SHUFFLED_EPOCHS) and question.points_sampled != 1:
         raise UsageError(f"--points-sampled must be 1 with --sampling {question.sampling}")
+    if question.drop_colluders and question.points_sampled != 1:
+        raise UsageError(
+            "--drop-colluders needs --points-sampled 1: nobody sees which reports one client sent"
+        )
     if question.points_sampled > question.points_per_client:
         raise UsageError("--points-sampled must be at most --points-per-client")
 
@@ -293,6 +298,11 @@ def _clip(question: TrainingQuestion) -> tuple[float, bool]:
     if question.clip == ADAPTIVE:
         if question.algorithm not in (CLDP_SGD, FEDAVG):
             raise UsageError(f"--clip {ADAPTIVE} is for {CLDP_SGD} and {FEDAVG}")
+        if question.drop_colluders:
+            raise UsageError(
+                f"--drop-colluders does not go with --clip {ADAPTIVE}: forged bits would still "
+                "move the norm"
+            )
         return usual, True
     try:
         return POSITIVE.read(question.clip), False

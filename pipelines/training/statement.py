@@ -6,7 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
-from beam_ldp.pipelines.records.forging import forged_in_rounds, mechanism_of
+from beam_ldp.pipelines.records.forging import (
+    ONE_WAY,
+    forged_in_rounds,
+    forged_list,
+    mechanism_of,
+)
 from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
@@ -268,6 +273,12 @@ def _rests_on(record: TrainRecord) -> str:
         lines.append(
             "no privacy cost covers what clients do who send what they like. A report that its "
             f"mechanism does not make is dropped and counted; with others, {said}"
+        )
+    if record.forged_checked:
+        lines.append(
+            f"{ONE_WAY}, {record.colluding_reports:,} in the last round. Whichever of its others "
+            "were forged, that many moved its mean by up to "
+            f"{forged_list(record.forged_checked)}"
         )
     if 0 < record.least_clients < record.clients_per_round:
         lines.append(

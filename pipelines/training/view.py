@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.records.forging import forged_usually
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import LocalCentralPlan
@@ -67,6 +68,9 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
         "bits_per_report": plan.bits_per_report,
         "compression": plan.compression,
         "forged": plan.forged,
+        "forged_checked": None
+        if plan.check is None
+        else forged_usually(plan.check, plan.clients_per_round),
         "num_clients": plan.data.num_clients,
         "clients_per_round": plan.clients_per_round,
         "least_clients": plan.least_clients,

@@ -117,6 +117,13 @@ class Learning:
         "with a chance of one in 1e9",
         NUMBER, flag="dropout", metavar="P",
     )  # fmt: skip
+    drop_colluders: bool = setting(
+        False,
+        "cldp-sgd, fedavg: leave out reports that point one way together further than honest ones "
+        "do: they are forged, and hide nobody ({training.least_clients} says how many are left at "
+        "least)",
+        SWITCH, flag="drop-colluders",
+    )  # fmt: skip
     points_sampled: int = setting(
         1,
         "cldp-sgd: data points that a client draws in a round, each reported on its own "

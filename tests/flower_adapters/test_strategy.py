@@ -405,3 +405,41 @@ def test_a_model_of_another_size_is_refused_before_anything_is_charged(tmp_path)
     with pytest.raises(ValueError, match="for the 4 numbers of initial_arrays"):
         strategy_of(budget).start(network_of(tmp_path), model((0.0,) * 4), num_rounds=1)
     assert budget.events == []
+
+
+@pytest.mark.statistical
+def test_nodes_that_send_the_same_direction_are_left_out(tmp_path):
+    """Eight of 28, all with a report that the mechanism can make: the model is that of the others.
+
+    They are counted, and where too few are left the round has no result. (An honest node is left
+    out once in 1e9 rounds; all eight are in one half three times on end once in 1e6.)
+    """
+    mechanism = PrivUnit(600, local_epsilon=4.0)
+    mod = LocallyPrivateMod(mechanism, local_epsilon_limit=100.0)
+    payload = mechanism.pack_each(mechanism.randomize(np.ones((1, 600))))[0].tobytes()
+    liars = [forged(payload, bytes([i]) * 16) for i in range(8)]
+    values = [0.0] * 600
+
+    def run(name, **settings):
+        network = network_of(tmp_path, 20, liars, mod, np.zeros(600))
+        strategy = strategy_of(mechanism=mechanism, training=name, **settings)
+        result = strategy.start(network, model(values), num_rounds=1, timeout=5.0)
+        return dict(result.train_metrics_clientapp[1]), flat(result.arrays)
+
+    direction = mechanism.unpack(payload, 1)[0] * mechanism.fixed_point.step
+    pulled, plain = run("plain")
+    assert pulled["reports"] == 28 and pulled["colluding"] == 0 and "agreement" not in pulled
+    counts, checked = run("checked", drop_colluders=True)
+    assert (counts["reports"], counts["colluding"], counts["asked"]) == (20, 8, 28)
+    length = np.linalg.norm(direction)
+    along = [moved @ direction / length**2 for moved in (plain, checked)]
+    assert along[0] > 0.2 and abs(along[1]) < 0.06
+    assert 0.9 < counts["agreement"] / length < 2.0
+    few, same = run("few", drop_colluders=True, min_reports=21)
+    assert few["result"] == 0 and not same.any()
+
+
+@pytest.mark.exact
+def test_a_mechanism_whose_reports_are_alike_is_not_checked():
+    with pytest.raises(ValueError, match="as PrivUnit does: LInfMean"):
+        strategy_of(mechanism=LInfMean(600, 4.0), drop_colluders=True)

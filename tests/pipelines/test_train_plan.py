@@ -19,6 +19,7 @@ from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import job_files, programs, train
 from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.records.forging import forged_list, forged_usually
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
 from beam_ldp.pipelines.training.plan import (
@@ -674,3 +675,58 @@ def test_plan_record_and_statement_say_how_far_liars_move_a_round():
     statement = training_statement(record)
     assert "is dropped and counted" in statement and plan.forged_words in statement
     assert "clipping norm" in plan_of(f"{DRY} --clip adaptive").forged_words
+
+
+CHECKED = f"{DRY} --least-clients 150 --drop-colluders"
+
+
+@pytest.mark.exact
+def test_plan_record_and_statement_say_what_is_left_out_and_what_that_bounds():
+    plan = plan_of(CHECKED)
+    usual = forged_usually(plan.check, 200)
+    assert usual["0.05"] < plan.forged["0.05"] / 2 and usual["0.001"] == plan.forged["0.001"]
+    assert f"are left out: then by about {forged_list(usual)}" in plan.forged_words
+    scored = SimpleNamespace(rounds=5, loss=1.0, accuracy=0.5, personal=math.nan)
+    metrics = {"mean": {"reports": 190}, "shuffle": {"colluding": 9, "agreement": 0.125}}
+    run = TrainingRun(plan.identity("r"), 5, [(scored, 0.1)], metrics, stopped="failed")
+    record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    assert record.colluding_reports == 9
+    moved = (math.sqrt(9.5) * 0.125 + 9.5 * 0.005) / 190
+    assert record.forged_checked["0.05"] == pytest.approx(moved)
+    statement = training_statement(record)
+    assert (
+        "left out, 9 in the last round. Whichever of its others were forged, that many" in statement
+    )
+    assert forged_list(record.forged_checked) in statement
+
+
+@pytest.mark.exact
+def test_a_check_is_no_other_price_and_another_training():
+    """What is made of reports costs nothing; under one name there is one way of making it."""
+    plain, checked = plan_of(f"{DRY} --least-clients 150"), plan_of(CHECKED)
+    assert checked.event == plain.event and checked.epsilon_of(9) == plain.epsilon_of(9)
+    assert checked.identity("a") != plain.identity("a") == plan_of(DRY).identity("a")
+    assert checked.identity("a") == plan_of(CHECKED, "--epochs 3").identity("a")
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("--least-clients 200", "needs --least-clients below the clients of a round"),
+        ("--least-clients 150 --norm linf", "--drop-colluders: .* as PrivUnit does: LInfMean"),
+        ("--least-clients 150 --mechanism L2Mean", "as PrivUnit does: L2Mean"),
+        ("--least-clients 150 --clip adaptive", "does not go with --clip adaptive"),
+        (
+            "--least-clients 150 --points-per-client 4 --points-sampled 2",
+            "--drop-colluders needs --points-sampled 1",
+        ),
+        (
+            "--algorithm adaped --noise-multiplier 3",
+            "--drop-colluders is for cldp-sgd and fedavg",
+        ),
+    ],
+)
+def test_trainings_without_a_check_are_refused(more, message):
+    with pytest.raises(UsageError, match=message):
+        plan_of(f"{DRY} --drop-colluders", more)

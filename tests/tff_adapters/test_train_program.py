@@ -626,6 +626,26 @@ def test_rounds_that_too_few_come_to_are_charged_and_not_released(tmp_path, capf
     assert told["curves"]["training"][-1]["rounds"] == 0
 
 
+def test_colluders_are_looked_for_in_every_round(tmp_path, capfd):
+    """Two rounds of 71 honest clients: nobody is left out (2e-9), and how far 5 % got is said."""
+    told, _, text = trained(
+        tmp_path, capfd,
+        "--data digits --points-per-client 20 --local-epsilon 4 --epochs 2 --delta 1e-5 "
+        "--sampling full --least-clients 60 --drop-colluders",
+        mlflow=f"--mlflow-uri sqlite:///{tmp_path / 'm.db'}",
+    )  # fmt: skip
+    record = told["privacy"]
+    assert (record["rounds"], record["lost_rounds"], record["colluding_reports"]) == (2, 0, 0)
+    checked, plain = record["forged_checked"], record["forged"]
+    assert checked["0.05"] < 0.8 * plain["0.05"] and checked.keys() == plain.keys()
+    assert "are left out, 0 in the last round" in text
+    from mlflow.tracking import MlflowClient
+
+    run = MlflowClient(f"sqlite:///{tmp_path / 'm.db'}").get_run(told["mlflow_run_id"])
+    (agreement,) = (v for name, v in run.data.metrics.items() if name.endswith("shuffle/agreement"))
+    assert run.data.params["train.drop_colluders"] == "true" and agreement > 0
+
+
 def test_several_messages_of_a_report_are_sent_and_priced_together(tmp_path, capfd):
     """Three rounds; three messages of 8 bits of a place and one of a bit: 27 bits, in 4 bytes."""
     flags = f"{QUICK} --norm linf --messages 3 --clients-per-round 479"

@@ -339,6 +339,16 @@ class MeanRandomizer(LocalRandomizer):
         """The most that the mechanism itself moves the mean by, averaged over what is public."""
         return self.bias_bound
 
+    def component_limit(self, chance: float) -> float:
+        """How far a report is read any one way, but with at most this chance.
+
+        In a direction that does not depend on the report, whatever its sender holds; in the unit of
+        the data. Of mechanisms whose noise points everywhere: others do not say.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how far a report points in one direction"
+        )
+
     @property
     def _longest_read(self) -> float:
         """The greatest length that one person's reports can be read as."""

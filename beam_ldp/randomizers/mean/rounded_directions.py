@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.checks import check_integer, check_positive
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.directions import (
     MAX_COORDINATE_BITS,
@@ -101,10 +101,14 @@ class RoundedDirectionMean(DirectionMean):
     @cached_property
     def _largest_coordinate(self) -> float:
         """By the largest density of a report and the union of its coordinates."""
-        whole = self._longest_coordinate
         if not self._at_random:
-            return whole
-        allowed = math.log(RARELY / self.dimension) - self._log_density
+            return self._longest_coordinate
+        return self._seldom_beyond(math.log(RARELY / self.dimension))
+
+    def _seldom_beyond(self, log_chance: float) -> float:
+        """What a component of Z in a fixed direction exceeds with at most this chance."""
+        whole = self._longest_coordinate
+        allowed = log_chance - self._log_density
 
         def excess(coordinate: float) -> float:
             return self._log_tail(coordinate) - allowed
@@ -114,6 +118,21 @@ class RoundedDirectionMean(DirectionMean):
         if nearly <= sigma or excess(nearly) >= 0:
             return whole
         return brentq(excess, min(sigma, nearly / 2), nearly, xtol=1e-9 * sigma)
+
+    def component_limit(self, chance: float) -> float:
+        """Half of the chance is that of the report, by its largest density; half its rounding's.
+
+        At random, errors of coordinates lie in intervals of one step, independently and with mean
+        zero: Hoeffding's inequality. To nearest: half a step for each coordinate. (The cut at the
+        end of a random grid, once in 1e18 reports, is not counted.)
+        """
+        check_fraction("chance", chance)
+        exact = self._seldom_beyond(math.log(chance / 2))
+        if self._at_random:
+            rounded = math.sqrt(math.log(4 / chance) / 2)
+        else:
+            rounded = math.sqrt(self.dimension) / 2
+        return self.radius * exact + self.fixed_point.step * rounded
 
     def _check_grid(self) -> None:
         if not self._at_random:

@@ -205,6 +205,14 @@ class SeparatedMean(DirectionMean):
         slack = np.array([self._off_by(x, 1 + x / of_direction) for x in lengths.tolist()])
         return (lengths, slack) if self.strategy != "lift" else (np.zeros(1), longest + slack)
 
+    def component_limit(self, chance: float) -> float:
+        """That of the direction, times the longest length ("lift" drops a coordinate)."""
+        longest = self.radius
+        if self.strategy == "product":
+            longest = float(np.abs(self.magnitude.response.decoded).max())
+        rounded = self.fixed_point.step * math.sqrt(self.dimension) / 2
+        return longest * self.direction.component_limit(chance) + rounded
+
     # Reading back ----------------------------------------------------------------------------
 
     @property
