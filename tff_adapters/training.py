@@ -7,8 +7,10 @@ and into the ledger, through a privacy tracker.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
@@ -284,7 +286,7 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
     ) -> None:
         self.flows = check_flows(process, public_flows)
         self._tracker, self._round = tracker, process.next
-        self._start = process.initialize()
+        self._start = _initial_state(process)
         self._due: int | None = None  # the round after the one that was begun last
         super().__init__(
             process.initialize, process.next, process.get_model_weights, process.set_model_weights
@@ -305,6 +307,22 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
             self._tracker.charge(event, num_reports=len(clients))
         self._due = number + 1
         return self._round(state, clients)
+
+
+def _initial_state(process: Any) -> Any:
+    """A process's initial state, in an asynchronous context too, and amid a loop of events."""
+    stack = tff.framework.get_context_stack()
+    context = stack.current
+
+    async def begin() -> Any:
+        return await tff.program.materialize_value(process.initialize())
+
+    def run() -> Any:
+        with stack.install(context):  # contexts are those of a thread
+            return asyncio.run(begin())
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
 
 
 class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
