@@ -187,6 +187,25 @@ def test_one_thing_changes(
         assert len(charges) == 2 and world.ledger.status("them").local_committed == 4.0
 
 
+def test_reports_without_a_key_are_collected_once_or_the_same(tmp_path: Path) -> None:
+    """Two counts of the same reports, but for one person's, show that person's: no fresh noise."""
+    world = World.make(tmp_path / "world")
+    reports = arrive(world, "first", _fresh(world, device_flags(world)))
+    assert collect(world, "first", reports, collector_flags(world)) == programs.DONE
+    spent = world.ledger.status("them").spent
+    assert collect(world, "same", reports, other_run(collector_flags(world))) == programs.DONE
+    assert world.estimates("same") == world.estimates("first")
+    (world.people, others) = ({10_000: dict(world.people[0])}, world.people)
+    for path in arrive(world, "late", _fresh(world, device_flags(world))).glob("*.ldp"):
+        shutil.copy(path, reports / f"late {path.name}")
+    world.people = {**others, **world.people}
+    for flags in (other_run(collector_flags(world)), again(collector_flags(world))):
+        assert collect(world, "second", reports, flags) == programs.NOTHING_RELEASED
+    assert collect(world, "frozen", reports, frozen(collector_flags(world))) == programs.MISUSED
+    world.check(DEVICES)
+    assert world.ledger.status("them").spent == spent
+
+
 def test_a_dry_run_says_what_would_become_of_a_second_collection(
     first: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
