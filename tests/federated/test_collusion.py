@@ -76,8 +76,8 @@ def test_a_report_points_beyond_the_limit_with_half_the_chance(chance):
 def test_no_direction_is_pointed_in_more_often(mechanism):
     """At a chance of 1 %, 20,000 reports of the longest vector: along it, and across.
 
-    At most 4.5 sigma more often (false alarms below 1e-5); limits that are a tenth too low along it
-    give 2 % and more for all but SeparatedMean, whose longest length is rare.
+    At most 4.5 sigma more often (false alarms below 1e-5); limits that are a fifth too low give
+    2 % and more along it.
     """
     rng = np.random.default_rng(3)
     own = axis(mechanism)
