@@ -23,7 +23,11 @@ from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import as_event, local_epsilon_of
 from beam_ldp.accounting.reports import crowd_of, with_crowd
 from beam_ldp.accounting.shares import ShuffledShares
-from beam_ldp.accounting.shuffle.split_and_mix import shares_of, split_and_mix_epsilon
+from beam_ldp.accounting.shuffle.split_and_mix import (
+    shares_of,
+    split_and_mix_epsilon,
+    sum_atoms,
+)
 from beam_ldp.ledger.losses import local_loss_of, loss_of, orders_for
 from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.verifier import verify
@@ -49,7 +53,7 @@ def test_one_price_wherever_it_is_asked_for():
     assert alone.get_epsilon(0.0) == math.inf and alone.local_epsilon == math.inf
     bound = event_epsilon(EVENT, DELTA)
     assert bound.proof_status == "proved" and "local epsilon: infinite" in bound.method
-    assert bound.lower == 0.0
+    assert 0.995 * found < bound.lower <= found and "the sums alone" in bound.lower_method
 
 
 def test_it_travels_as_json_and_through_dp_accountings_tuples():
@@ -81,6 +85,37 @@ def test_compositions_are_those_of_the_gaussian(count):
     gaussian = gaussian_delta(found, losses.mu * math.sqrt(count))
     assert gaussian <= DELTA
     assert gaussian_delta(0.998 * found, losses.mu * math.sqrt(count)) > DELTA
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-2, 0.1])
+@pytest.mark.parametrize(("people", "deviation"), [(16, 1.5), (30, 0.8)])
+def test_lower_exact_and_upper_price(people, deviation, delta):
+    """Sums modulo 256 of a vector of length 3 against its opposite, convolved, wraps and all."""
+    event = ShuffledSharesDpEvent(1, 9, deviation, 8, 30, people)
+    places = (np.arange(256) + 128) % 256 - 128
+    noise = np.exp(-(places**2) / (2 * deviation**2))
+    law = np.fft.ifft(np.fft.fft(noise / noise.sum()) ** people).real.clip(0)
+    first, second = np.roll(law, 3), np.roll(law, -3)
+
+    def cost(epsilon):
+        return float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
+
+    bound = event_epsilon(event, delta)
+    assert cost(bound) <= delta <= cost(bound.lower) * (1 + 1e-9)
+    assert cost(bound.lower) < 1.3 * delta
+    alone = ShuffleAccountant().compose(event)
+    assert alone.get_epsilon(delta).lower == bound.lower
+
+
+def test_lower_prices_compose_and_are_none_where_sums_wrap():
+    found = ShuffleAccountant().compose(EVENT, 10).get_epsilon(DELTA)
+    assert 0.99 * found < found.lower <= found and found.lower <= found.class_lower * (1 + 1e-9)
+    for change in ({"modulus_bits": 8}, {"num_reports": 1, "noise_deviation": 1.0}):
+        event = attr.evolve(EVENT, shares=60, **change)
+        assert sum_atoms(event) is None and event_epsilon(event, DELTA).lower == 0.0
+    wrapped = ShuffledSharesDpEvent(1, 9, 1.5, 6, 30, 16)
+    bound = event_epsilon(wrapped, 1e-3)
+    assert 3 < bound < 4 and bound.lower == 0.0 and "wrap around" in bound.lower_method
 
 
 def test_compositions_with_other_releases():

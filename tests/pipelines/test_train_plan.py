@@ -637,6 +637,7 @@ def test_a_record_says_who_may_have_stayed_away_and_what_was_not_released():
     statement = training_statement(record)
     assert "of whom at least 140 came" in statement
     assert "depends neither on its data nor on who else was drawn" in statement
+    assert "at least as large a share could have come as did of those drawn" in statement
     assert "2 of the rounds that are charged were not released: fewer than 140" in statement
     assert "1 of the rounds that are charged began and were lost" in statement
     assert "the model is that after 17 of them" in statement

@@ -48,6 +48,7 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.accounting.shuffle.one_release import MAX_LOCAL_EPSILON
+from beam_ldp.accounting.shuffle.split_and_mix import sum_atoms
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
 
@@ -350,7 +351,7 @@ def _has_witness(event: Any) -> bool:
     if isinstance(event, (ShuffledReports, SampledReports)):
         return bool(event.local_event.witnesses)
     if isinstance(event, ShuffledShares):
-        return False
+        return sum_atoms(event) is not None
     from beam_ldp.accounting.composition import central  # loads dp_accounting, whose event this is
 
     gaussian = central.sampled(event)
@@ -372,6 +373,10 @@ def _pairs(event: Any) -> list[list[tuple[int, Atoms]]]:
             for witness in local.witness_pairs()
             for side in directions(witness)
         ]
+    if isinstance(event, ShuffledShares):
+        sums = sum_atoms(event)
+        assert sums is not None
+        return [[(1, sums)]]  # its own mirror image
     from beam_ldp.accounting.composition import central  # as above
 
     gaussian = central.sampled(event)
