@@ -78,6 +78,8 @@ READ = {
     "A bar is how many times as long a step takes; the black mark is the spread over rounds.",
     "reconstruction_regression.png": "Between the dotted line (learning nothing) and the dashed one (no privacy); bars "
     "are the spread over runs. Left of the red line the attack's theorem says that nothing can be reconstructed.",
+    "reconstruction_mnist.png": "`python -m benchmarks.reconstruction_mnist run`, then `show`. Lower is better: at 0 nothing is lost. Left "
+    "the paper's budgets, right budgets that give its noise, on models with far fewer weights than its own; bands are spreads over seeds.",
     "figure_5_2.png": "Blue is proved here, dashed blue is a randomizer that really costs as much: nothing can be "
     "proved below it. The vertical distance of another curve to blue is what its analysis gives away.",
     "figure_5_3.png": "As above, as an epsilon: at the top against the local epsilon, at the bottom against the number "

@@ -9,7 +9,7 @@ import pytest
 
 from tests.packaging.follow import follow, needing
 
-LEARNED = {"trained": 0.4, "adaped": 0.4, "local-central": 0.4}  # of ten classes, at least
+LEARNED = {"trained": 0.4, "adaped": 0.2, "local-central": 0.4}  # accuracy of ten classes, above
 
 
 @pytest.mark.e2e
@@ -18,8 +18,8 @@ LEARNED = {"trained": 0.4, "adaped": 0.4, "local-central": 0.4}  # of ten classe
 def test_commands_of_a_page_run(name: str, tmp_path: Path) -> None:
     """From top to bottom, the trainings of the tutorial to their ends: all of them learn.
 
-    The least accurate is `local-central`, 0.59 with a standard deviation of 0.04 over runs: a false
-    alarm of one in a million.
+    `local-central` is at 0.59 with a standard deviation of 0.04 over runs, the shared model of
+    `adaped` was at 0.45 and 0.58 in two, `trained` at 0.78: a false alarm of one in a million.
     """
     follow(name, tmp_path, target="test-tff-slow", timeout=880)
     if name == "training.md":
