@@ -294,6 +294,8 @@ def claims(curves: Sequence[Curve]) -> list[tuple[str, str, bool, str]]:
     ):
         of = [c for c in curves if (c.row["model"], c.row["series"]) == (model, series)]
         gap = {c.row["paper_epsilon"]: float(c.gap[:, -1].mean()) for c in of}
+        if len(gap) == 1:  # says nothing of what more or less would do
+            continue
         best, least = max(gap), min(gap)
         told = ", ".join(f"{e:g}: {_short(gap[e])}" for e in sorted(gap, reverse=True))
         found += [
@@ -346,7 +348,7 @@ def page(rows: Sequence[Row]) -> str:
 
 def _short(share: float) -> str:
     """Three digits, and no zero below zero."""
-    return f"{round(share, 3) + 0.0:.3f}"
+    return f"{round(float(share), 3) + 0.0:.3f}"
 
 
 def _excluded(epsilon: float | None) -> str:
