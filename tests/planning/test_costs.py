@@ -125,13 +125,16 @@ def test_numbers_below_one_are_refused(reports, workers) -> None:
 def test_held_out_kernels_are_predicted() -> None:
     """Fitted here and now, so that the verdict is about the model and not about the machine.
 
-    In processor time, and by turns: what else runs slows fitted and held-out points down alike, and
-    of each step the least time counts, of three turns that are far apart.
+    In processor time, and by turns: what else runs slows both down, and for a while. Of each step
+    the least time of all turns counts, and as long as that is off another turn is taken.
     """
-    turns = [[kernels(held, 100_000, 2) for held in (False, True)] for _ in range(3)]
-    fit, held = (least(runs) for runs in zip(*turns, strict=True))
-    fitted = {"steps": fit_steps(fit)}
-    found = list(held_out(fitted, held))
-    assert len(found) >= 30
-    off = {f"{n}, {s}": round(p / t - 1, 2) for n, s, t, p in found if abs(p / t - 1) > WITHIN}
+    turns = []
+    for _ in range(6):
+        turns.append([kernels(held, 200_000, 3) for held in (False, True)])
+        fit, held = (least(runs) for runs in zip(*turns, strict=True))
+        found = list(held_out({"steps": fit_steps(fit)}, held))
+        assert len(found) >= 30
+        off = {f"{n}, {s}": round(p / t - 1, 2) for n, s, t, p in found if abs(p / t - 1) > WITHIN}
+        if not off:
+            return
     assert not off
