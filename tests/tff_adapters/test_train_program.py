@@ -31,15 +31,22 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.lost_runs import Launcher
 from beam_ldp.pipelines.training import run as train_run
+from beam_ldp.pipelines.training.baselines import central_noise
 from beam_ldp.pipelines.training.checkpoints import Checkpoint, Keeper
 from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner, in_shards
 from beam_ldp.pipelines.training.plan import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.run import central_noise
+from beam_ldp.pipelines.training.rounds import check_events, diverged
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
 from tests.idx_files import write_folder
-from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
+from tff_adapters import (
+    AdaptiveClip,
+    DeclaredSampling,
+    RoundsRecord,
+    SamplingMismatchError,
+    privacy_events,
+)
 from tff_adapters.data import load
 from tff_adapters.training import PersonalModels
 
@@ -405,12 +412,10 @@ def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch,
 def test_a_training_whose_record_is_another_is_stopped():
     plan = plan_of(f"{QUICK} --dry-run")
     learner = Faked(plan, load("digits"))
-    train_run.check_events(plan, learner.state(2), 2)
+    check_events(plan, learner.state(2), 2)
     for state, begun in ((learner.state(2), 1), (learner.state(1), 2)):
-        with pytest.raises(
-            train_run.SamplingMismatchError, match="not the one whose cost was reserved"
-        ):
-            train_run.check_events(plan, state, begun)
+        with pytest.raises(SamplingMismatchError, match="not the one whose cost was reserved"):
+            check_events(plan, state, begun)
 
 
 # Dies when its third round has begun.
@@ -435,7 +440,7 @@ main(sys.argv[1:])
 @pytest.mark.exact
 def test_a_model_that_gets_worse_is_said_once():
     def said(*losses):
-        return train_run.diverged([ModelScore(i, loss, 0.1) for i, loss in enumerate(losses)])
+        return diverged([ModelScore(i, loss, 0.1) for i, loss in enumerate(losses)])
 
     assert said(2.85, 3.2, 4.0) and said(2.5, 2.4, 2.6, 2.7, 2.8)
     assert not said(2.85, 3.2, 4.0, 5.66), "it was said before"
@@ -666,9 +671,9 @@ def test_the_plan_has_the_bit_that_clients_send(more):
     plan = plan_of(f"{QUICK} --dry-run --clip adaptive {more}")
     assert AdaptiveClip(plan.bit.local_epsilon).mechanism == plan.bit
     learner = ReportLearner(plan, load("digits"))
-    train_run.check_events(plan, learner.process.initialize(), 0)
+    check_events(plan, learner.process.initialize(), 0)
     state = learner.process.initialize()
-    assert train_run.privacy_events(state) == []
+    assert privacy_events(state) == []
     from tff_adapters import planned_event
 
     assert planned_event(state, plan.clients_per_round) == plan.event
