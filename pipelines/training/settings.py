@@ -85,7 +85,10 @@ class TrainSettings(Settings[TrainingQuestion]):
     @property
     def meant(self) -> dict[str, Any]:
         """What the identity of a training holds by the names of the settings, beside others."""
-        clip_by = {"clip_by": "coordinate"} if self.question.norm == "linf" else {}
+        clip_by = {}
+        if (self.question.algorithm, self.question.norm) == (CLDP_SGD, "linf"):
+            # Others always clipped so, and this one with an adaptive clip.
+            clip_by = {} if self.adaptive_clip else {"clip_by": "coordinate"}
         return {
             **clip_by,
             "shape": self.shape,
