@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.question_set import Questions
+
+if TYPE_CHECKING:  # plans of releases need nothing of trainings
+    from beam_ldp.federated.collusion import CollusionCheck
 
 SHARES = (0.001, 0.01, 0.05)  # of the reports that are forged
 SHOWN = 0.01  # in tables
