@@ -141,13 +141,13 @@ class ChargeTo:
             about["untracked"] = self.untracked
         if self.trust_shuffler:
             about["trust_shuffler"] = "yes"
-        ledger = BudgetLedger(self.url)
+        ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
         charge = ledger.reserve(
             self.dataset,
             run_id,
             event,
             identity=identity,
-            memoized=same_reports or bool(identity.key),
+            memoized=same,
             count=self.windows,
             quota=self.quota,
             privacy_unit=self.privacy_unit,
@@ -157,7 +157,7 @@ class ChargeTo:
         people = self._people(ledger.population(self.dataset), run_id)
         return Reservation(
             self.url, run_id, charge.attempt, identity, charge.is_block, told,
-            self.honest_fraction, grouped, people,
+            self.honest_fraction, grouped, people, same,
         )  # fmt: skip
 
     def _people(self, population: str, run_id: str) -> PeopleFolder | None:
@@ -180,6 +180,8 @@ class Reservation:
         grouped: each window has a release per group. Groups share a charge, for a person's group is
             public, and it stays at its worst case: no single release is the dearest.
         people: where hashes of the people asked are left, if they are.
+        same_reports: whether another start of the run is of the same reports; only such a run
+            starts again.
     """
 
     url: str | None
@@ -191,6 +193,7 @@ class Reservation:
     honest_fraction: float
     grouped: bool
     people: PeopleFolder | None = None
+    same_reports: bool = False
 
     def settle(self, ledger: BudgetLedger, release: Release) -> str:
         """Write down what is released; why it may not be, or "".
@@ -254,11 +257,11 @@ class Reservation:
             return  # this window was never reserved
 
     def _ended_before(self, ledger: BudgetLedger, said: Release | WithheldRelease) -> bool:
-        """Whether another start of the run ended this window. Only memoized runs start again.
+        """Whether another start of the run ended this window.
 
         Late reports of such a window stay away too: this start cannot know who was in time then.
         """
-        if not (self.is_block and self.identity.key):
+        if not (self.is_block and self.same_reports):
             return False
         parts = {self._part(said).part, self._part(replace(said, late=False)).part}
         return any(self._ended_by_another(ledger, part) for part in parts)

@@ -291,31 +291,33 @@ def test_no_window_beyond_the_last(ledger: BudgetLedger, url: str) -> None:
     assert held.settle(other, release(180, (2, 3))) == USED_UP
 
 
-def restarted(url: str, **changed: Any) -> Any:
-    """One more start of the same memoized stream."""
+def restarted(url: str, *, keyed: bool = True, **changed: Any) -> Any:
+    """One more start of the same memoized stream, or of envelopes that were drawn without a key."""
     from beam_ldp.randomizers.identity import ReleaseIdentity
 
     named = ReleaseIdentity("visits", "week", ORACLE.config_digest().hex(), ("answer",))
-    how = {"columns": named.columns, "values": "", **changed}
+    named = replace(named, **{"columns": named.columns, "values": "", **changed})
     budget = ChargeTo("visits", url, run_id="run", windows=4)
     return budget.reserve(
         budget.worst_event(ORACLE, LEAST),
-        identity=replace(named, **how).committed(bytes(32)),
+        identity=named.committed(bytes(32)) if keyed else named,
         windowing=FixedWindows(1),
         bounded=False,
+        same_reports=not keyed,
     )
 
 
+@pytest.mark.parametrize("keyed", [True, False], ids=["memoized", "envelopes without a key"])
 def test_a_stream_that_starts_again_releases_no_window_twice(
-    ledger: BudgetLedger, url: str
+    keyed: bool, ledger: BudgetLedger, url: str
 ) -> None:
     """Whatever came since: more rows of the window, the same number of others, or too few."""
     from beam_ldp.transforms import WithheldRelease
 
-    first = restarted(url)
+    first = restarted(url, keyed=keyed)
     assert first.settle(ledger, release(180, (0, 1))) == ""
     first.abandon(ledger, WithheldRelease(3, LEAST, "too few", window=(1, 2)))
-    again = restarted(url)
+    again = restarted(url, keyed=keyed)
     spent = ledger.charge("run", "window 0 1")
     for count in (180, 190):
         assert again.settle(ledger, release(count, (0, 1))) == ENDED_BEFORE
