@@ -74,7 +74,7 @@ def flags_of(curve: Curve) -> str:
 def plan_of(curve: Curve) -> Any:
     """The plan of `beam-ldp train` with these flags."""
     from beam_ldp.pipelines.flags import read_flags
-    from beam_ldp.pipelines.training.plan import bundled_facts
+    from beam_ldp.pipelines.training.facts import bundled_facts
     from beam_ldp.pipelines.training.plans import make_plan
     from beam_ldp.pipelines.training.settings import check_train
     from beam_ldp.pipelines.usage.train import USAGE

@@ -272,7 +272,7 @@ def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
 def _train(given: Arguments, usage: Usage) -> Plans:
     """Of data that is dealt out, or of so many clients of one's own."""
     from beam_ldp.federated.idx import holds_idx
-    from beam_ldp.pipelines.training.plan import DataFacts, known_facts
+    from beam_ldp.pipelines.training.facts import DataFacts, known_facts
     from beam_ldp.pipelines.training.plans import make_plan
     from beam_ldp.pipelines.training.settings import check_train, shape_of
     from beam_ldp.pipelines.training.view import TrainPlans

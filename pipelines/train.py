@@ -31,7 +31,8 @@ from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
-from beam_ldp.pipelines.training.plan import TrainingPlan, known_facts
+from beam_ldp.pipelines.training.facts import known_facts
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
 from beam_ldp.pipelines.training.view import (
@@ -91,7 +92,7 @@ def execute(
         folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite, token)
     _hush()
     with console.status("loading TensorFlow and data"):
-        from beam_ldp.pipelines.training.learn import load_clients
+        from beam_ldp.pipelines.training.clients import load_clients
 
         clients, facts = load_clients(settings)
     for reason, count in clients.left_out.items():
@@ -184,7 +185,7 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
     """What a round of the plan lets leave a client."""
     _hush()
     with console.status("reading what leaves a client"):
-        from beam_ldp.pipelines.training.learn import flows_of_plan
+        from beam_ldp.pipelines.training.learners import flows_of_plan
 
         return flows_of_plan(plan)
 

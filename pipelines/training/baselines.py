@@ -14,16 +14,17 @@ from rich.console import Console
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.learn import AdapedLearner, Learner, ReportLearner, measured
+from beam_ldp.pipelines.training.learner import MODEL_SEED, Learner, measured
+from beam_ldp.pipelines.training.learners import AdapedLearner, ReportLearner
 from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.plans import AdapedPlan, ReportPlan
+from beam_ldp.pipelines.training.report_plan import ReportPlan
+from beam_ldp.pipelines.training.server_plans import AdapedPlan
 from tff_adapters import Round
 from tff_adapters import train as run_rounds
 from tff_adapters.compat import tff
 from tff_adapters.data import Clients
 from tff_adapters.models import build_keras_model
 
-_MODEL_SEED = 1  # as what they are compared with
 _LOCAL_ONLY = 20  # clients whose own models are averaged over
 
 
@@ -120,7 +121,7 @@ def measured_rounds(learner: Learner) -> list[ModelScore]:
 def _local_only(plan: TrainingPlan, clients: Clients) -> ModelScore:
     found = []
     for client in range(min(_LOCAL_ONLY, clients.num_clients)):
-        model = build_keras_model(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
+        model = build_keras_model(plan.model, plan.data.shape, plan.data.num_classes, MODEL_SEED)
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(tf.keras.optimizers.legacy.SGD(0.1), loss)
         model.fit(clients.features[client], clients.labels[client], epochs=20, verbose=0)

@@ -40,6 +40,11 @@ class ModelScore:
     personal: float = math.nan
 
 
+def known(measured: float) -> float | None:
+    """What was measured; None where it is not known."""
+    return None if math.isnan(measured) else measured
+
+
 @dataclass
 class TrainingRun:
     """What has run so far.

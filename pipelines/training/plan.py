@@ -1,7 +1,6 @@
 """What a training would be and cost, before anything is trained. Needs no TensorFlow.
 
-What is public of it before it runs: the data's sizes, the model's parameters (`DataFacts`). What
-every algorithm says of itself, and what follows from that: `TrainingPlan`.
+`TrainingPlan`: what every algorithm says of itself, and what follows from that.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import dp_accounting
 from scipy import stats
@@ -21,114 +20,11 @@ from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.literature.schedule import UNLIKELY
 from beam_ldp.federated.collusion import CollusionCheck
-from beam_ldp.federated.idx import IdxError, IdxFolder
-from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
+from beam_ldp.pipelines.training.facts import DataFacts
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import DISTILLATION, SHUFFLED_EPOCHS, TrainingQuestion
 from beam_ldp.randomizers.identity import ReleaseIdentity
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What is public of the data before a row is read.
-
-    Attributes:
-        num_clients: n.
-        points_per_client: m, what each has at least.
-        shape: of one example.
-        num_classes: of the labels.
-        num_test: public examples.
-    """
-
-    num_clients: int
-    points_per_client: int
-    shape: Shape
-    num_classes: int
-    num_test: int
-
-
-# Examples to learn from, public ones, shape; ten classes each.
-_BUNDLED: dict[str, tuple[int, int, Shape]] = {
-    "digits": (1437, 360, (8, 8, 1)),
-    "mnist5k": (4000, 1000, (28, 28, 1)),
-    "mnist": (60_000, 10_000, (28, 28, 1)),
-    "emnist-synthetic": (20, 10, (28, 28, 1)),
-}
-
-
-def bundled_facts(name: str, points_per_client: int) -> DataFacts:
-    """The facts of data that has a name of ours.
-
-    Raises:
-        UsageError: if a client would have more examples than there are.
-
-    >>> bundled_facts("mnist5k", 1).num_clients
-    4000
-    """
-    examples, test, shape = _BUNDLED[name]
-    count = 2 if name == "emnist-synthetic" else examples // points_per_client
-    if count * points_per_client > examples or count < 1:
-        raise UsageError(f"--points-per-client must be at most {examples:,} for {name}")
-    return DataFacts(count, points_per_client, shape, 10, test)
-
-
-def known_facts(settings: TrainSettings) -> DataFacts:
-    """The facts of data that is dealt out to clients: of a name, or of a folder of IDX files.
-
-    Raises:
-        UsageError: if the folder is not as it should be, or a client would have more than there is.
-    """
-    name, points = settings.question.data, settings.question.points_per_client
-    if settings.bundled:
-        return bundled_facts(name, points)
-    try:
-        found = IdxFolder.open(name)
-    except IdxError as error:
-        raise UsageError(f"--data: {error}") from None
-    count = found.num_examples // points
-    if count < 1:
-        raise UsageError(f"--points-per-client must be at most {found.num_examples:,} for {name}")
-    return DataFacts(count, points, found.shape, settings.num_classes, found.num_test)
-
-
-def count_parameters(model: str, shape: Shape, num_classes: int) -> int:
-    """Trainable parameters of a model of `tff_adapters.models`, without building it.
-
-    >>> count_parameters("cnn-16", (28, 28, 1), 10), count_parameters("cnn-32", (28, 28, 1), 10)
-    (13706, 13722)
-    """
-    inputs = math.prod(shape)
-    if model == "logistic":
-        return (inputs + 1) * num_classes
-    if model == "mlp":
-        return (inputs + 1) * 32 + 33 * num_classes
-    if len(shape) != 3 or min(shape[:2]) < 16:
-        raise UsageError(f"--model {model} takes images of 16 x 16 and more (--shape HxWxC)")
-    small = model == "cnn-32"  # 'same' padding and pools of stride 2
-    filters = 16 if model == "cnn-16" else 32
-
-    def after(side: int) -> int:
-        side = -(-side // 2)
-        side = side // 2 if small else side - 1
-        side = -(-side // 2) if small else (side - 4) // 2 + 1
-        return side // 2 if small else side - 1
-
-    flat = after(shape[0]) * after(shape[1]) * filters
-    convolutions = (64 * shape[2] + 1) * 16 + (16 * 16 + 1) * filters
-    return convolutions + (flat + 1) * 32 + 33 * num_classes
-
-
-def model_of(name: str, shape: Shape) -> str:
-    """The model that `auto` stands for; any other name as it is."""
-    if name != "auto":
-        return name
-    images = len(shape) == 3 and min(shape[:2]) >= 16
-    return "cnn-16" if images else "logistic"
-
 
 _ROWS = 10  # of a printed price list
 
@@ -394,65 +290,3 @@ def _digest(told: Any) -> bytes:
 def composed(event: dp_accounting.DpEvent, rounds: int, delta: float) -> PrivacyBound:
     """The price of so many equal releases."""
     return ShuffleAccountant().compose(event, rounds).get_epsilon(delta)
-
-
-_P = TypeVar("_P", bound=TrainingPlan)
-
-
-def cut_to_target(plan: _P) -> _P:
-    """The plan with as many rounds as the target allows.
-
-    Raises:
-        NothingReleasedError: if that is not even one.
-    """
-    plan = replace(plan, rounds=plan.planned_rounds)
-    target = plan.settings.privacy.epsilon
-    if target is not None:
-        plan = replace(plan, rounds=rounds_within(plan, target))
-    if plan.rounds == 0:
-        raise NothingReleasedError(
-            f"--epsilon {target:g} does not allow one round, which costs "
-            f"{float(plan.epsilon_of(1)):.4g}: nothing was trained"
-        )
-    return plan
-
-
-def check_fits(settings: TrainSettings, data: DataFacts) -> None:
-    """Refuses flags that do not fit the data.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    if (settings.question.clients_per_round or 1) > data.num_clients:
-        raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
-    if (settings.question.least_clients or 1) > data.num_clients:
-        raise UsageError(f"--least-clients must be at most {data.num_clients:,}, the clients")
-    sampling = settings.question.sampling
-    if (
-        sampling in ("self", SHUFFLED_EPOCHS)
-        and settings.question.clients_per_round == data.num_clients
-    ):
-        raise UsageError(
-            f"--sampling {sampling} needs fewer --clients-per-round than there are clients"
-        )
-    if settings.question.points_per_client > data.points_per_client:
-        raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
-
-
-def rounds_within(plan: TrainingPlan, target: float) -> int:
-    """The most rounds, of those planned, whose price does not exceed the target."""
-    accountant = ShuffleAccountant()
-
-    def exceeds(rounds: int) -> bool:
-        return accountant.would_exceed(
-            plan.event, plan.events_of(rounds), epsilon=target, delta=plan.settings.privacy.delta
-        )
-
-    most = plan.planned_rounds
-    if not exceeds(most):
-        return most
-    fits, least = 0, most
-    while least - fits > 1:
-        middle = (fits + least) // 2
-        fits, least = (fits, middle) if exceeds(middle) else (middle, least)
-    return fits

@@ -1,46 +1,20 @@
-"""What a training cost: the record of privacy.json, and the files that are written beside it.
-
-Its files are finished, its rounds settled, and only then it appears (`release`).
-"""
+"""What a training cost: the record of privacy.json."""
 
 from __future__ import annotations
 
-import csv
-import io
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-from apache_beam.io.filesystem import BeamIOError
 
 import beam_ldp
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.forging import forged_shown
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.wording import number
-from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, local_epsilon_of, sent_event
+from beam_ldp.pipelines.training.charge import TrainingRun, known, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
-from beam_ldp.pipelines.training.statement import training_statement
-from beam_ldp.pipelines.views.pictures import (
-    ABOVE,
-    BELOW,
-    ESTIMATE,
-    GREY,
-    GRID,
-    TRUTH,
-    bare,
-    figure_with,
-    png,
-)
+from beam_ldp.pipelines.training.report_plan import ReportPlan
+from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
 
 
 @dataclass(frozen=True)
@@ -226,10 +200,10 @@ def _trained(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "stopped": run.stopped or ("finished" if run.begun == plan.planned_rounds else "target"),
         "lost_rounds": run.lost,
         "withheld_rounds": run.withheld,
-        "test_accuracy": _known(last.accuracy),
-        "test_loss": _known(last.loss),
-        "personal_accuracy": _known(last.personal),
-        "local_only_accuracy": _known(run.alone),
+        "test_accuracy": known(last.accuracy),
+        "test_loss": known(last.loss),
+        "personal_accuracy": known(last.personal),
+        "local_only_accuracy": known(run.alone),
     }
 
 
@@ -304,10 +278,6 @@ def _of_algorithm(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _known(value: float) -> float | None:
-    return None if value != value else value
-
-
 def _checked(plan: TrainingPlan, run: TrainingRun) -> dict[str, float] | None:
     agreement = _measured(run.metrics, "agreement", float)
     if plan.check is None or agreement is None:
@@ -324,185 +294,3 @@ def _measured(metrics: Any, what: str, kind: Any = int) -> Any:
         if found is not None:
             return found
     return None
-
-
-_HEIGHT = 5.0  # inches
-_BASELINES = {"non-private": "#6b7b8c", "central-dp": "#e08e2b", "local-only": "#9b5de5"}
-
-
-def plot_training(
-    epsilons: Sequence[float],
-    accuracies: Sequence[float],
-    thesis: tuple[Sequence[float], Sequence[float]],
-    baselines: Mapping[str, float],
-    title: str,
-    subtitle: str,
-) -> bytes:
-    """PNG.
-
-    Args:
-        epsilons, accuracies: after each epoch, by our accountant.
-        thesis: (epsilons, accuracies) of the same training by the theorem of the thesis; empty
-            where it does not apply.
-        baselines: final accuracy by name.
-        title, subtitle: above it.
-    """
-    figure = figure_with(title, subtitle, _HEIGHT)
-    axes = figure.add_axes((0.09, BELOW / _HEIGHT, 0.87, 1 - (ABOVE + BELOW) / _HEIGHT))
-    axes.plot(
-        epsilons, accuracies, "o-", color=ESTIMATE, markersize=4, linewidth=2, zorder=4,
-        label="priced by beam-ldp",
-    )  # fmt: skip
-    if len(thesis[0]):
-        axes.plot(
-            *thesis, "o--", color=TRUTH, markersize=4, linewidth=1.4, zorder=3,
-            label="the same training, by the theorem of the thesis",
-        )  # fmt: skip
-    for name, accuracy in baselines.items():
-        axes.axhline(accuracy, color=_BASELINES[name], linewidth=1.4, linestyle=":", zorder=2)
-        axes.annotate(
-            f"{name} {accuracy:.3f}", (1.0, accuracy), xycoords=("axes fraction", "data"),
-            xytext=(-4, 3), textcoords="offset points", ha="right", fontsize=8,
-            color=_BASELINES[name],
-        )  # fmt: skip
-    _style_axes(axes, np.array([*epsilons, *thesis[0]]))
-    return png(figure)
-
-
-def _style_axes(axes: Any, epsilons: np.ndarray) -> None:
-    seen = epsilons[epsilons > 0]
-    if len(seen) > 1 and seen.max() / seen.min() > 4:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
-    axes.set_ylim(0, 1)
-    axes.grid(color=GRID, linewidth=0.8, zorder=0)
-    axes.set_axisbelow(True)
-    bare(axes, "top", "right")
-    axes.set_xlabel("epsilon so far", color=GREY)
-    axes.set_ylabel("accuracy on public data", color=GREY)
-    axes.legend(loc="lower right", frameon=False, fontsize=9)
-
-
-def curves_as_json(
-    plan: TrainingPlan, ran: TrainingRun, beside: dict[str, list[ModelScore]]
-) -> dict[str, Any]:
-    """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'."""
-    personal = isinstance(plan, AdapedPlan)
-    chosen = {point.rounds: point for point in plan.price_list()}
-
-    def row(measured: ModelScore, epsilon: float) -> dict[str, Any]:
-        point = chosen.get(measured.rounds)
-        return {
-            "epoch": -(-measured.rounds // plan.rounds_per_epoch),
-            "rounds": measured.rounds,
-            "loss": _known(measured.loss),
-            "accuracy": _known(measured.accuracy),
-            "epsilon": epsilon,
-            "epsilon_thesis": None if point is None else point.thesis,
-            **({"personal_accuracy": _known(measured.personal)} if personal else {}),
-        }
-
-    def plain(measured: ModelScore) -> dict[str, Any]:
-        told = asdict(measured)
-        return {name: _known(value) for name, value in told.items()}
-
-    return {
-        "delta": plan.settings.privacy.delta,
-        "training": [row(*one) for one in ran.curve],
-        "baselines": {name: [plain(m) for m in points] for name, points in beside.items()},
-    }
-
-
-def write(
-    folder: outputs.OutputFolder,
-    plan: TrainingPlan,
-    model: bytes,
-    record: TrainRecord,
-    curves: dict[str, Any],
-) -> None:
-    """All files of the output, aside. Raises JobError where the disk or store refuses."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(curves["training"][0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(curves["training"])
-    try:
-        with folder.finishing() as out:
-            out.put("model.keras", model)
-            out.put("privacy.json", outputs.as_json(record.to_json()))
-            out.put("privacy.md", training_statement(record).encode())
-            out.put("curve.csv", text.getvalue().encode())
-            out.put("curves.json", outputs.as_json(curves))
-            if plan.data.num_test:
-                out.put("plot.png", picture(plan, record, curves))
-    except (OSError, BeamIOError) as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
-        raise JobError(f"--output {folder.path} could not be written ({why})") from error
-
-
-def model_bytes(model: Any) -> bytes:
-    """A model in Keras' own format."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "model.keras"
-        model.save(path)
-        return path.read_bytes()
-
-
-def picture(plan: TrainingPlan, record: TrainRecord, curves: dict[str, Any]) -> bytes:
-    """Accuracy against epsilon, PNG."""
-    rows = curves["training"]
-    personal = record.personal_accuracy is not None
-    local = ""
-    if record.report_epsilon is not None:
-        local = f"local epsilon = {number(record.report_epsilon)}, "
-    shown = "personal_accuracy" if personal else "accuracy"
-    priced = [row for row in rows if row["epsilon_thesis"] is not None]
-    return plot_training(
-        [row["epsilon"] for row in rows],
-        [row[shown] for row in rows],
-        ([r["epsilon_thesis"] for r in priced], [r["accuracy"] for r in priced]),
-        {
-            name: points[-1]["personal" if personal else "accuracy"]
-            for name, points in curves["baselines"].items()
-        },
-        f"{record.model} on {record.dataset}, {record.algorithm}",
-        f"{record.num_clients:,} clients, {record.clients_per_round:,} in a round, {local}delta = "
-        f"{record.delta:g}; against {record.reader}",
-    )
-
-
-def release(
-    plan: TrainingPlan,
-    ran: TrainingRun,
-    charge: NoCharge,
-    folder: outputs.OutputFolder,
-    staging: str,
-    model: bytes,
-    *,
-    beside: dict[str, list[ModelScore]],
-    left_out: int = 0,
-) -> tuple[TrainRecord, dict[str, Any]]:
-    """Publish a training whose rounds have run, once they are settled.
-
-    Args:
-        plan, ran: what was to run, and what did.
-        charge: the reservation.
-        folder: of the output.
-        staging: where the run left its note.
-        model: as Keras keeps it in a file.
-        beside: baselines.
-        left_out: clients that could not take part.
-
-    Returns:
-        The record and the curves, as they stand in the output.
-
-    Raises:
-        JobError: if the files cannot be written.
-        NotPublishedError: if the ledger or the place does not take them; where somebody may go on
-            with it later (`beam-ldp finalize`), they are kept.
-    """
-    record = make_record(plan, left_out, ran, charge)
-    curves = curves_as_json(plan, ran, beside)
-    write(folder, plan, model, record, curves)
-    publishing.release(charge, record, folder, staging)
-    return record, curves

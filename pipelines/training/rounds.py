@@ -25,7 +25,7 @@ from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.checkpoints import Keeper, plain_leaves
-from beam_ldp.pipelines.training.learn import Learner
+from beam_ldp.pipelines.training.learner import Learner
 from beam_ldp.pipelines.training.log import TrainingLog
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from tff_adapters import Round, SamplingMismatchError, privacy_events

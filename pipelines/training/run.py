@@ -15,10 +15,12 @@ from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.training.baselines import baselines
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.checkpoints import CheckpointError, Keeper, Resumed
-from beam_ldp.pipelines.training.learn import Learner, learner_for
+from beam_ldp.pipelines.training.learner import Learner
+from beam_ldp.pipelines.training.learners import learner_for
 from beam_ldp.pipelines.training.log import TrainingLog, training_log
 from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.record import TrainRecord, model_bytes, release
+from beam_ldp.pipelines.training.record import TrainRecord
+from beam_ldp.pipelines.training.release import model_bytes, release
 from beam_ldp.pipelines.training.rounds import Kept, check_events, rounds
 from beam_ldp.pipelines.training.view import TrainingResult
 from tff_adapters import SamplingMismatchError, UnpricedFlowError, flows_of

@@ -15,8 +15,8 @@ from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.forging import forged_usually
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.plans import LocalCentralPlan
 from beam_ldp.pipelines.training.record import TrainRecord
+from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.plans import Plans
 

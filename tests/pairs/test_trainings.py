@@ -26,11 +26,12 @@ from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from beam_ldp.pipelines.training import charge as charge_module
-from beam_ldp.pipelines.training import record
+from beam_ldp.pipelines.training import release as release_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
-from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
+from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.record import release
+from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
 
@@ -124,7 +125,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "picture", lambda *_: b"")
+    monkeypatch.setattr(release_module, "picture", lambda *_: b"")
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def away(*_: Any, **__: Any) -> Any:
 # What dies, and what becomes of it: published, settled, or given back.
 STEPS: dict[str, tuple[Any, str, str]] = {
     "the third round begins": (None, "", "settled"),
-    "files are written": (record, "training_statement", "settled"),
+    "files are written": (release_module, "training_statement", "settled"),
     "it is finished": (charging, "settle", "published"),
     "it is settled": (outputs.OutputFolder, "publish", "published"),
 }

@@ -32,7 +32,7 @@ from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, settlement
-from beam_ldp.pipelines.training.plan import bundled_facts
+from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train

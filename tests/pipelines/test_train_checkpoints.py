@@ -31,7 +31,7 @@ from beam_ldp.pipelines.training.checkpoints import (
     plain_leaves,
     resume,
 )
-from beam_ldp.pipelines.training.plan import bundled_facts
+from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.forging import forged_list, forged_usually
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
-from beam_ldp.pipelines.training.plan import (
+from beam_ldp.pipelines.training.facts import (
     DataFacts,
     bundled_facts,
     count_parameters,

@@ -32,9 +32,12 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.lost_runs import Launcher
 from beam_ldp.pipelines.training import run as train_run
 from beam_ldp.pipelines.training.baselines import central_noise
+from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import Checkpoint, Keeper
-from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner, in_shards
-from beam_ldp.pipelines.training.plan import bundled_facts
+from beam_ldp.pipelines.training.clients import in_shards
+from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.pipelines.training.learner import Learner
+from beam_ldp.pipelines.training.learners import ReportLearner
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.rounds import check_events, diverged
 from beam_ldp.pipelines.training.settings import check_train
@@ -153,9 +156,11 @@ def test_a_training_on_a_folder_of_idx_files(tmp_path, capfd):
 
 def test_metrics_that_somebody_lets_out_end_the_training_before_a_round(tmp_path, monkeypatch):
     """A process whose clients tell their loss: nothing runs, and nothing is charged."""
-    from beam_ldp.pipelines.training import learn
+    from beam_ldp.pipelines.training import learners
 
-    monkeypatch.setattr(learn, "no_client_metrics", learn.tff.learning.metrics.sum_then_finalize)
+    monkeypatch.setattr(
+        learners, "no_client_metrics", learners.tff.learning.metrics.sum_then_finalize
+    )
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     ledger.set_budget("d", epsilon=99.0, delta=1e-5, local_epsilon=1e4)
     flags = (

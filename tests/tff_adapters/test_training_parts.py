@@ -23,7 +23,7 @@ from beam_ldp.federated.samplers import (
     full_participation,
     sampler_for,
 )
-from beam_ldp.pipelines.training import plan as train_facts
+from beam_ldp.pipelines.training import facts as train_facts
 from beam_ldp.planning import convergence
 from beam_ldp.randomizers.mean.base import clip_to_ball
 from tff_adapters import SamplingMismatchError, cldp_sgd, models

@@ -1,216 +1,37 @@
-"""What learns, in TensorFlow Federated: the clients' data, the process, the public accuracy."""
+"""What each algorithm learns with; `learner_for` says which a plan asks for."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.federated.samplers import Sampler, sampler_for
-from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.checkpoints import Resumed, leaves_like
-from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, known_facts
-from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
+from beam_ldp.pipelines.training.checkpoints import Resumed
+from beam_ldp.pipelines.training.learner import MODEL_SEED, Learner, sampler_of
+from beam_ldp.pipelines.training.plan import TrainingPlan
+from beam_ldp.pipelines.training.report_plan import ReportPlan
+from beam_ldp.pipelines.training.server_plans import AdapedPlan, LocalCentralPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import CLDP_SGD
-from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics
+from tff_adapters import Flow, flows_of, no_client_metrics
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.adaped_steps import Prior
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import Schedule, build_cldp_sgd, piecewise
 from tff_adapters.compat import tff
-from tff_adapters.data import Clients, DataMissingError, load, load_idx
-from tff_adapters.files import BadRowsError, load_files
+from tff_adapters.data import Clients
 from tff_adapters.local_central import TwoLedgersBudget, build_local_central
-from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
+from tff_adapters.models import build_keras_model, input_spec, model_fn_for
 from tff_adapters.training import PersonalRounds
 from tff_adapters.vectors import AdaptiveClip
 
-
-def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
-    """The clients' data, and what is public of it.
-
-    Raises:
-        UsageError: if it cannot be had, or is not as described.
-    """
-    try:
-        if settings.dealt:
-            clients = _dealt(settings)
-        else:
-            clients = _from_files(settings, settings.question.data)
-    except (ValueError, DataMissingError) as error:
-        bad = isinstance(error, BadRowsError)
-        hint = str(error).replace('bad_rows="drop"', "--bad-rows drop") if bad else str(error)
-        raise UsageError(f"--data: {hint}") from None
-    num_test = 0 if clients.test_labels is None else len(clients.test_labels)
-    facts = DataFacts(
-        clients.num_clients,
-        settings.question.points_per_client,
-        clients.shape,
-        clients.num_classes,
-        num_test,
-    )
-    if settings.dealt:
-        expected = known_facts(settings)
-        if facts != expected:
-            raise JobError(
-                f"{settings.question.data} is not what was expected: {facts} instead of {expected}"
-            )
-    return clients, facts
-
-
-def _dealt(settings: TrainSettings) -> Clients:
-    """Images of a name or of a folder of IDX files."""
-    question = settings.question
-    if settings.bundled:
-        clients = load(question.data, question.points_per_client)
-    else:
-        clients = load_idx(question.data, question.points_per_client, settings.num_classes)
-    if question.shards_per_client is None:
-        return clients
-    return in_shards(clients, question.shards_per_client)
-
-
-def _from_files(settings: TrainSettings, path: str) -> Clients:
-    assert settings.question.label is not None
-    how: dict[str, Any] = dict(
-        features=settings.question.features,
-        label=settings.question.label,
-        num_classes=settings.num_classes,
-        shape=settings.shape,
-        scale=settings.question.scale,
-        bad_rows=settings.question.bad_rows,
-    )
-    clients = load_files(
-        path,
-        client_id=settings.question.client_id,
-        points_per_client=settings.question.points_per_client,
-        **how,
-    )
-    if settings.question.test_data is None:
-        return clients
-    # Public examples: whose they are does not matter.
-    test = load_files(settings.question.test_data, client_id=settings.question.client_id, **how)
-    if test.shape != clients.shape:
-        raise ValueError("--test-data has examples of another shape")
-    return Clients(
-        clients.name,
-        clients.features,
-        clients.labels,
-        clients.num_classes,
-        np.concatenate(test.features),
-        np.concatenate(test.labels),
-        clients.left_out,
-    )
-
-
-def in_shards(clients: Clients, shards: int) -> Clients:
-    """The same examples dealt out anew: sorted by label, cut, `shards` pieces for every client.
-
-    A client then holds about so many labels. The deal is the same in every run.
-    """
-    count, points = clients.num_clients, clients.points_per_client
-    features, labels = np.concatenate(clients.features), np.concatenate(clients.labels)
-    order = np.argsort(labels, kind="stable")[: count * points]
-    pieces = order.reshape(count * shards, points // shards)
-    generator = np.random.default_rng(0)
-    dealt = generator.permutation(pieces).reshape(count, points)
-    dealt = generator.permuted(dealt, axis=1)  # so that every batch has all of them
-    return replace(clients, features=list(features[dealt]), labels=list(labels[dealt]))
-
-
-tf.get_logger().setLevel("ERROR")
-
-_MODEL_SEED = 1  # of the initial weights, which are public
 _UNCLIPPED, _UNCLIPPED_RATE = 1e9, 0.1
 _MEASURED = 50  # own models whose accuracy is averaged
-
-
-class Learner(ABC):
-    """One learning process on the plan's data.
-
-    Attributes:
-        process: for `tff_adapters.train`.
-        budget: what that asks and charges.
-        most_messages: sent by one client so far; None where everybody may be in every round.
-    """
-
-    process: Any
-    budget: EpsilonBudget
-    most_messages: int | None = None
-
-    def __init__(self, plan: TrainingPlan, clients: Clients) -> None:
-        settings = plan.settings
-        self.plan, self.clients = plan, clients
-        self.budget = EpsilonBudget(settings.privacy.epsilon, settings.privacy.delta)
-
-    @abstractmethod
-    def clients_for(self, number: int) -> Sequence[Any]:
-        """Who takes part in a round, as `process` takes them."""
-
-    @abstractmethod
-    def weights_to(self, state: Any, made: Any) -> None:
-        """Give a Keras model the weights of the shared model."""
-
-    def model(self, state: Any) -> Any:
-        """The Keras model as it is now, made anew: building a process invalidates older ones."""
-        data = self.plan.data
-        made = build_keras_model(self.plan.model, data.shape, data.num_classes)
-        self.weights_to(state, made)
-        return made
-
-    def measure(self, state: Any, rounds: int) -> ModelScore:
-        """On public data."""
-        return measured(self.model(state), self.clients, rounds)
-
-    def report(self) -> str:
-        """More to be printed with the run."""
-        return ""
-
-    def kept_of_clients(self) -> dict[str, np.ndarray]:
-        """What the host keeps of clients beside the state, for checkpoints."""
-        return {}
-
-    def go_on(self, resumed: Resumed) -> Any:
-        """The state to go on from; all rounds that began are charged once more to the budget here.
-
-        Raises:
-            CheckpointError: if the state is not that of this process.
-        """
-        self._recall(resumed)
-        start = self.process.initialize()
-        return tf.nest.pack_sequence_as(
-            start, leaves_like(tf.nest.flatten(start), resumed.checkpoint.state)
-        )
-
-    def _recall(self, resumed: Resumed) -> None:
-        for _ in range(self.plan.events_of(resumed.rounds_begun)):
-            EpsilonBudget.charge(self.budget, self.plan.event)
-
-    def batches(self, client: int) -> Any:
-        """The examples of a client who trains on all of them."""
-        settings = self.plan.settings
-        examples = self.clients.dataset(client).unbatch()
-        return examples.repeat(settings.question.local_epochs).batch(settings.question.batch_size)
-
-    def drawn(self, sampler: Sampler, number: int) -> tuple[int, ...]:
-        """Clients of a round who came, of a cohort that was checked.
-
-        Raises:
-            SamplingMismatchError: if the round is not as declared.
-        """
-        cohort = sampler.sample(number=number).clients
-        sampler.check(cohort)
-        dropout = self.plan.question.dropout
-        return sampler.arrived(cohort, dropout) if dropout else cohort
 
 
 def learner_for(plan: TrainingPlan, clients: Clients) -> Learner:
@@ -227,20 +48,6 @@ def flows_of_plan(plan: TrainingPlan) -> tuple[Flow, ...]:
     """What would leave a client in a round of this plan; no client is asked for it."""
     nobody = cast(Clients, None)  # a process is built from what is public
     return flows_of(learner_for(plan, nobody).process)
-
-
-def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
-    """A Keras model on the public examples."""
-    if clients.test_features is None:
-        return ModelScore(rounds, math.nan, math.nan)
-    found = evaluate(model, clients.test_features, clients.test_labels)
-    return ModelScore(rounds, found["loss"], found["accuracy"])
-
-
-def sampler_of(plan: TrainingPlan) -> Sampler:
-    """Who takes part in a round, as the price supposes."""
-    least = plan.least_clients if plan.may_stay_away else None
-    return sampler_for(plan.question.sampling, plan.data.num_clients, plan.clients_per_round, least)
 
 
 # Randomized reports ---------------------------------------------------------------------------
@@ -272,7 +79,7 @@ class ReportLearner(Learner):
         fixed = private and not settings.adaptive_clip
         if aggregator is None:
             aggregator = self._aggregator(plan)
-        model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
+        model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, MODEL_SEED)
         if settings.question.algorithm == CLDP_SGD:
             schedule = schedule_of(settings, plan.rounds_per_epoch)
             self.process = build_cldp_sgd(
@@ -328,7 +135,7 @@ class LocalCentralLearner(Learner):
         super().__init__(plan, clients)
         settings = plan.settings
         system = build_local_central(
-            model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED),
+            model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, MODEL_SEED),
             num_clients=plan.data.num_clients,
             clients_per_round=plan.clients_per_round,
             radius=settings.clip,
@@ -383,7 +190,7 @@ class AdapedLearner(Learner):
     def __init__(self, plan: AdapedPlan, clients: Clients, *, alone: bool = False) -> None:
         super().__init__(plan, clients)
         settings, data = plan.settings, plan.data
-        keras = build_keras_model(plan.model, data.shape, data.num_classes, _MODEL_SEED)
+        keras = build_keras_model(plan.model, data.shape, data.num_classes, MODEL_SEED)
         variant: Variant = "local-only" if alone else "printed" if plan.printed else "safe"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the plan says it
