@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_ldp.pipelines.demo import load_corpus
+from beam_ldp.pipelines.demos.corpus import load_corpus
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, fano_threshold, run_heavy_hitters
 from beam_ldp.protocols.heavy_hitters_plan import frequency_found, plan_heavy_hitters
 from beam_ldp.protocols.string_code import StringCode

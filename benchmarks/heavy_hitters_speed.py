@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_ldp.pipelines.demo import load_corpus
+from beam_ldp.pipelines.demos.corpus import load_corpus
 from benchmarks.measure import run_measured
 
 PEOPLE = (1e6, 1e7, 1e8)

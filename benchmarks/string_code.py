@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from beam_ldp.pipelines.demo import load_corpus
+from beam_ldp.pipelines.demos.corpus import load_corpus
 from beam_ldp.protocols.string_code import (
     END,
     MAX_CODE_BITS,

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.demo import OTHER, load_corpus, write_people, write_pictures
+from beam_ldp.pipelines.demos.corpus import load_corpus, write_people
+from beam_ldp.pipelines.demos.tables import write_pictures
+from beam_ldp.pipelines.demos.words import OTHER
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.mean import main as mean
 from beam_ldp.pipelines.programs import DONE

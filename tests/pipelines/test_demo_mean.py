@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.pipelines import demo
 from beam_ldp.pipelines.demo import demo_mean
+from beam_ldp.pipelines.demos import tables
 
 USERS = 5000
 TABLES = {
-    "patients": (demo.patients, demo.PATIENTS, 442),
-    "survey": (demo.survey, demo.SURVEY, 6366),
-    "insured": (demo.insured, demo.INSURED, 20_190),
+    "patients": (tables.patients, tables.PATIENTS, 442),
+    "survey": (tables.survey, tables.SURVEY, 6366),
+    "insured": (tables.insured, tables.INSURED, 20_190),
 }
 
 pytest.importorskip("sklearn")
@@ -41,7 +41,7 @@ def test_rows_lie_in_the_ranges_that_are_told(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_people_hold_real_rows(name, tmp_path):
     rows, ranges = TABLES[name][0](), TABLES[name][1]
-    people, public, truth = demo.write_rows(name, rows, ranges, USERS, 9, tmp_path)
+    people, public, truth = tables.write_rows(name, rows, ranges, USERS, 9, tmp_path)
     table = pa_csv.read_csv(people)
     held = np.column_stack([table[column].to_numpy() for column in ranges])
     assert table["user_id"].to_pylist() == list(range(USERS))
@@ -55,9 +55,9 @@ def test_people_hold_real_rows(name, tmp_path):
 
 @pytest.mark.exact
 def test_pictures_are_digits(tmp_path):
-    path, truth = demo.write_pictures(USERS, tmp_path)
+    path, truth = tables.write_pictures(USERS, tmp_path)
     pixels = np.array(pq.read_table(path)["pixels"].to_pylist())
-    assert pixels.shape == (USERS, 64) and pixels.max() == demo.BRIGHTEST
+    assert pixels.shape == (USERS, 64) and pixels.max() == tables.BRIGHTEST
     np.testing.assert_allclose(pixels.mean(axis=0), truth)
 
 
@@ -77,7 +77,7 @@ def test_the_command_that_is_shown_is_the_one_that_runs(monkeypatch, tmp_path):
         told.append((program.usage.name, flags))
         return 1, None
 
-    monkeypatch.setattr("beam_ldp.pipelines.run.run_flags", stop)
+    monkeypatch.setattr("beam_ldp.pipelines.demos.shown.run_flags", stop)
     place = str(tmp_path / "out")
     done = CliRunner().invoke(demo_mean, ["--output", place, "--users", "100", "--no-mlflow"])
     ((name, flags),) = told
