@@ -86,7 +86,8 @@ class LocallyPrivateFedAvg(Strategy):
     the mechanism does not send, two reports of one node) is dropped and counted; so is the same
     report under a second node. If fewer than `min_reports` are left, the round has no result, and
     stays charged. Against "shuffled" readers it is charged as one of `min_reports`, and of more
-    reports as many are kept at random. Numbers of reports are public.
+    reports as many are kept at random. Numbers of reports are public. Where it was a check of them
+    that left too few, it counts as that in the record too: that there is no result tells of them.
 
     Only its own `start` runs rounds: `configure_train` by itself raises.
 
@@ -395,8 +396,11 @@ class _Rounds:
             strategy._open = strategy._asked = None
         assert metrics is not None
         counted = int(metrics["reports"])
-        if arrays is None and strategy.reader == "shuffled":
-            counted = 0  # nobody sees anything of it
+        if arrays is None:
+            came = counted + int(metrics["colluding"])
+            counted = min(came, strategy.min_reports)
+            if strategy.reader == "shuffled" and came < strategy.min_reports:
+                counted = 0  # nobody sees anything of it but how many came
         record = RoundsRecord(state.record.config, _one_more(state.record.rounds, counted))
         return _Output(State(arrays or state.arrays, record), dict(metrics))
 

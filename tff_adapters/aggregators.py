@@ -106,7 +106,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     mechanism promises for worst values (clipping not included), infinite for zero clients; `clip`,
     the round's clipping norm, where it adapts. Under "shuffle": `impossible`, the clients that were
     dropped because they sent what no honest client can; with `drop_colluders` also `colluding`, the
-    clients that were left out, and `agreement` of the others (`Examined`). Under "sum", those of
+    clients that were left out, `agreement` of the others (`Examined`) and, under "mean", `result`:
+    0 where too few are left for one. Under "sum", those of
     the inner sum, where there is one: of a sum nobody can tell what its parts were.
 
     Args:
@@ -122,7 +123,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             and is multiplied by the norm.
         drop_colluders: leaves out reports that point one way together further than honest ones do
             (`beam_ldp.federated.collusion`). Whoever is left out hides nobody, and is counted as
-            dropped. For shuffled messages, one of each client, and a clipping norm that is fixed.
+            dropped. Where fewer are left than come at least, as `sampling` says, the result is
+            zeros, and the round costs what one of that least number does. For shuffled messages,
+            one of each client, and a clipping norm that is fixed.
         seed: **for simulation only**: client randomness and permutations are functions of the
             seed, the round and the client's value. Nothing is private then, and
             `privacy_events` gives None. Clients with equal values draw equal noise.
@@ -186,6 +189,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             self._sampling,
             self._seed is not None,
             self._min_reports,
+            self._least_left,
         )
         transport: Transport
         if self._sum_factory is None:
@@ -226,6 +230,14 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             )
 
         return tff.templates.AggregationProcess(initialize, advance)
+
+    @property
+    def _least_left(self) -> int:
+        """Clients without whose reports a checked round has no result; 0 where it always has."""
+        sampling = self._sampling
+        if sampling is None or not self._drop_colluders:
+            return 0
+        return sampling.least_received or (0 if sampling.fixed_size else sampling.allowed[0])
 
     def _kernels(self, entries: int) -> list[ClientKernel]:
         """What a client sends a report of: the vector, and the bit about its norm if any."""
@@ -269,7 +281,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     def _reader(self, specs: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
         """What the server makes of statistics: `(record, clip, statistics, reports, dropped)
         -> _Read`."""
-        sampling = self._sampling
+        sampling, least_left = self._sampling, self._least_left
         squared_error = float(kernels[0].mechanism.mean_squared_error(1))
         bits, report_bits = transport.bits_per_client, kernels[0].mechanism.bits_per_report
         clip_type = tff.TensorType(np.float64) if self._adaptive else tff.to_type(())
@@ -279,18 +291,25 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(record_type(), clip_type, statistics_type, np.int32, np.int32)
         def read(privacy: Any, clip: Any, statistics: Any, reports: Any, dropped: Any) -> Any:
-            with tf.control_dependencies(_checks(reports, dropped, sampling, self._min_reports)):
+            came = reports
+            if sampling is not None and (sampling.fixed_size or least_left):
+                came += dropped  # who was left out came too: the record says how many count
+            with tf.control_dependencies(_checks(reports, came, sampling, self._min_reports)):
                 reports = tf.identity(reports)
             values = reports * (self._values or 1)
             mean = kernels[0].decode(statistics[0], values)
+            enough = reports >= max(1, least_left)
             many = tf.cast(values, tf.float64)
-            error = tf.sqrt(tf.where(values > 0, squared_error / many, math.inf))
+            error = tf.sqrt(tf.where(enough, squared_error / many, math.inf))
             measured = OrderedDict(
                 reports=reports,
                 bits_per_client=tf.constant(bits, tf.int64),
                 report_bits=tf.constant(report_bits, tf.int64),
                 predicted_error=error,
             )
+            if least_left:
+                mean = tf.where(enough, mean, tf.zeros_like(mean))
+                measured["result"] = tf.cast(enough, tf.int32)
             if self._adaptive is not None:
                 mean, measured["clip"] = mean * clip, clip
                 measured["predicted_error"] = error * clip
@@ -336,19 +355,15 @@ def _public(state_type: Any) -> Any:
 
 
 def _checks(
-    reports: Any, dropped: Any, sampling: DeclaredSampling | None, min_reports: int
+    reports: Any, came: Any, sampling: DeclaredSampling | None, min_reports: int
 ) -> list[Any]:
-    """Fails the round where too few came, or not as many as the declared sampling gives.
-
-    Of a sample of fixed size, who was dropped came too: the record says how many did not count.
-    """
+    """Fails the round of too few reports, or to which not as many came as its sampling gives."""
     checks = []
     if min_reports:
         message = f"min_reports is {min_reports}: nothing is released of a round with fewer clients"
         checks.append(tf.debugging.Assert(reports >= min_reports, [message, reports]))
     if sampling is not None:
         allowed = sampling.allowed
-        came = reports + dropped if sampling.fixed_size else reports
         message = f"the declared sampling gives {allowed[0]} to {allowed[1]} clients a round"
         fits = (came >= allowed[0]) & (came <= allowed[1])
         checks.append(tf.debugging.Assert(fits, [message, came]))

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.federated import training
-from beam_ldp.federated.record import planned_event, privacy_records, rounds_run
+from beam_ldp.federated.record import least_left, planned_event, privacy_records, rounds_run
 from beam_ldp.federated.samplers import FixedSizeSampling
 from beam_ldp.federated.training import (
     EpsilonBudget,
@@ -368,6 +368,8 @@ class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
     async def release(self, value: Any, key: int) -> None:
         """Charge and log round `key`, once.
 
+        One of which too few reports were left for a result costs what one of the least costs.
+
         Raises:
             BudgetExceededError: if the round does not fit; nothing of it was logged.
             SamplingMismatchError: if its number of reports is not what the sampling gives.
@@ -375,7 +377,7 @@ class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
         numbers = dict(_numbers(value))
         counts = [int(n) for path, n in numbers.items() if path.split("/")[-2:] == _COUNT]
         if self._state is not None and counts and key not in self._released:
-            event = planned_event(self._state, counts[0])
+            event = planned_event(self._state, max(counts[0], least_left(self._state)))
             if event is not None and not isinstance(event, dp_accounting.NoOpDpEvent):
                 self._tracker.charge(event, key, num_reports=counts[0])
             self._released.add(key)

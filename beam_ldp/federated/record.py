@@ -61,6 +61,10 @@ class RoundConfig:
         sampling: as declared, or None.
         seeded: whether randomness was drawn from a seed, for simulation: then nothing is private.
         min_reports: fewer clients than this give no result.
+        least_left: where a check of the reports leaves fewer clients than this, the round has no
+            result; 0 where there is no check. Which reports are left depends on all of them, and so
+            does whether there is a result: such a round costs what one of the least costs, like
+            anything that is made of the reports of so many honest clients, and never less.
     """
 
     mechanisms: tuple[dict[str, Any], ...]
@@ -68,9 +72,12 @@ class RoundConfig:
     sampling: DeclaredSampling | None
     seeded: bool
     min_reports: int = 0
+    least_left: int = 0
 
     def to_json(self) -> str:
         told = {**asdict(self), "version": _VERSION}
+        if not self.least_left:
+            del told["least_left"]  # as in records from before there was such a check
         return json.dumps(told, sort_keys=True)
 
     @classmethod
@@ -98,7 +105,7 @@ class RoundConfig:
     def round_event(
         self, reports: int, reader: Reader, begins_epoch: bool = True
     ) -> dp_accounting.DpEvent:
-        """The event of a round that received the reports of so many clients.
+        """The event of a round of which the reports of so many clients are left.
 
         Fewer than a sample of fixed size are the rest of one: a round that not all of them came to
         has no result, so the others sent what no honest client can.
@@ -109,6 +116,7 @@ class RoundConfig:
         Raises:
             SamplingMismatchError: if the declared sampling does not give that number.
         """
+        reports = max(reports, self.least_left)
         if self.rounds_per_epoch > 1:
             return self._round_of_epoch(reports, reader, begins_epoch)
         if reader == "local":
@@ -436,6 +444,24 @@ def least_clients(state: Any) -> int:
     """
     declared = [config.sampling for config in _configs(state)]
     return max((one.least_received or 0 for one in declared if one is not None), default=0)
+
+
+def least_left(state: Any) -> int:
+    """Clients without whose reports a round that was checked has no result; 0 without a check."""
+    return max((config.least_left for config in _configs(state)), default=0)
+
+
+def last_withheld(state: Any) -> bool:
+    """Whether a check left too few reports of the last round before this state for a result."""
+    return last_reports(state) < least_left(state)
+
+
+def rounds_withheld(state: Any) -> int:
+    """Rounds until this state that have no result, since a check left too few reports of them."""
+    records = [one for one in privacy_records(state) if isinstance(one, RoundsRecord)]
+    counts = (np.asarray(one.rounds) for one in records)
+    least = least_left(state)
+    return max((int(rows[rows[:, 0] < least, 1].sum()) for rows in counts), default=0)
 
 
 def rounds_per_epoch(state: Any) -> int:

@@ -20,6 +20,7 @@ from beam_ldp.federated.record import (
     Reader,
     last_event,
     last_reports,
+    last_withheld,
     least_clients,
     planned_event,
     privacy_events,
@@ -243,12 +244,14 @@ class Round:
         spent: so far, as the budget tells; None where nothing is priced: a seeded run, no budget.
         metrics: what the process measured.
         state: after the round.
+        withheld: whether it has no result, since a check left too few of its reports.
     """
 
     number: int
     spent: Spending | None
     metrics: Any
     state: Any
+    withheld: bool = False
 
     @property
     def epsilon(self) -> float | None:
@@ -267,11 +270,12 @@ class Training:
 
     Attributes:
         state: after the last round.
-        rounds: rounds that this call ran.
+        rounds: rounds that this call ran, and that have a result.
         stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target.
         spent: as the budget tells; None for a seeded run, or without a budget.
         flows: what left clients in each round; nothing was read without a budget.
-        withheld: rounds beside `rounds` to which too few came: charged, and not released.
+        withheld: rounds beside `rounds` to which too few came, or of whose reports a check left too
+            few: charged, and not released.
     """
 
     state: Any
@@ -311,6 +315,11 @@ def train(
     has clients of its own. In shuffled epochs, whose price supposes as many in every round, a
     training ends there, and the epoch stays charged, whole.
 
+    Where a check of reports (`drop_colluders`) leaves fewer than that number, the round is not
+    released either. It is one of the rounds in the state, its result is zeros, and it is charged as
+    one of that least number, in epochs too, which go on: who is left depends on the reports, and so
+    does that it was withheld. Readers learn that much, unlike of a round to which too few came.
+
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
 
@@ -344,17 +353,15 @@ def train(
     if budget is not None:
         refuse_unpriced(flows)
     state = rounds.start(state)
-    first = number = rounds_run(state)
-    for _ in range(first, num_rounds):
+    number = rounds_run(state)
+    for _ in range(number, num_rounds):
         after = rounds.run(number, state, clients_for(number))
         if after is None:
             spent = None if budget is None else budget.spent
-            ran, withheld = number - first, rounds.withheld
-            return Training(state, ran, "budget", spent, tuple(flows), withheld)
+            return rounds.ended(state, "budget", spent, flows)
         number += after is not state
         state = after
-    ran = number - first
-    return Training(state, ran, "rounds", rounds.known, tuple(flows), rounds.withheld)
+    return rounds.ended(state, "rounds", rounds.known, flows)
 
 
 @dataclass
@@ -375,7 +382,8 @@ class _Rounds:
     keep: Callable[[Round], None] | None = None
     reader: Reader = "shuffled"
     seeded: bool = False  # whether the last round was that of a simulation
-    withheld: int = 0  # rounds to which too few came
+    released: int = 0
+    withheld: int = 0  # rounds to which too few came, or of which too few were left
 
     @property
     def known(self) -> Spending | None:
@@ -418,14 +426,27 @@ class _Rounds:
             self.withheld += 1
             return state
         output = self.process.next(state, clients)
+        withheld = budget is not None and last_withheld(output.state)
         if budget is not None:
             ran = _ran(output.state, event, number, len(clients), self.reader)
             if ran is not None:  # a smaller crowd than was charged
                 spent = self._charged(ran, number, last_reports(output.state))
                 if spent is None:
                     return None
-        self._tell(Round(number, spent, _metrics(output), output.state))
+        self.withheld += withheld
+        self.released += not withheld
+        self._tell(Round(number, spent, _metrics(output), output.state, withheld))
         return output.state
+
+    def ended(
+        self,
+        state: Any,
+        stopped_by: Literal["rounds", "budget"],
+        spent: Spending | None,
+        flows: Sequence[Flow],
+    ) -> Training:
+        """What it came to."""
+        return Training(state, self.released, stopped_by, spent, tuple(flows), self.withheld)
 
     def _charged(self, event: dp_accounting.DpEvent, number: int, reports: int) -> Spending | None:
         """What is spent with this event; None where it does not fit, and is not charged."""
@@ -473,7 +494,7 @@ def _ran(
     ran = last_event(state, reader)
     if ran in (event, _NOTHING):
         return None
-    if not 0 < last_reports(state) < num_clients:
+    if not (last_withheld(state) or 0 < last_reports(state) < num_clients):
         raise SamplingMismatchError(
             f"round {number} was charged for the reports of {num_clients} clients, and something "
             "else ran; its result is dropped"

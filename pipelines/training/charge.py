@@ -61,6 +61,8 @@ class TrainingRun:
         lost: of them, those whose results are not in the model: a program was killed, or a round
             failed; or, of a shuffled epoch, which is charged whole, it never ran.
         withheld: of them, those to which too few clients came; others than the lost ones.
+        emptied: of the others, those that changed no model, since the check of their reports left
+            too few; the state after them says which.
         stopped: why it ended before all rounds had run: "interrupted", "failed" or "too few"; else
             "".
         settled: whether the ledger knows what began, and that no more will.
@@ -76,13 +78,19 @@ class TrainingRun:
     flows: tuple[Flow, ...] = ()
     lost: int = 0
     withheld: int = 0
+    emptied: int = 0
     stopped: str = ""
     settled: bool = False
 
     @property
+    def recorded(self) -> int:
+        """Rounds that the state of the training has gone through."""
+        return self.begun - self.lost - self.withheld
+
+    @property
     def released(self) -> int:
         """Rounds whose results are in the model."""
-        return self.begun - self.lost - self.withheld
+        return self.recorded - self.emptied
 
 
 def local_epsilon_of(plan: TrainingPlan, run: TrainingRun) -> float | None:

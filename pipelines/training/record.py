@@ -41,7 +41,8 @@ class TrainRecord(PrivacyRecord):
         stopped: why it ended: "finished", "target", "interrupted", "failed" or "too few" (clients
             in a round of a shuffled epoch).
         least_clients: of those drawn, how many come at least to a round that is released.
-        withheld_rounds: those that are charged and were not released, since fewer came.
+        withheld_rounds: those that are charged and were not released, since fewer came, or since
+            fewer of their reports were left by the check.
         lost_rounds: others that are charged and whose results are not in the model: they began and
             were lost, or, of a shuffled epoch, never ran.
         epsilon_any_mechanism: the price that holds for every mechanism of this local epsilon.
@@ -177,6 +178,11 @@ def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
             f"{run.withheld:,} of the rounds that are charged were not released: fewer than "
             f"{plan.least_clients:,} clients came to them"
         )
+    if run.emptied:
+        found.append(
+            f"{run.emptied:,} of the rounds that are charged were not released: fewer than "
+            f"{plan.least_clients:,} of their reports were left by the check"
+        )
     if run.lost:
         began = "began and were lost"
         if plan.rounds_per_event > 1:
@@ -199,7 +205,7 @@ def _trained(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "planned_rounds": plan.planned_rounds,
         "stopped": run.stopped or ("finished" if run.begun == plan.planned_rounds else "target"),
         "lost_rounds": run.lost,
-        "withheld_rounds": run.withheld,
+        "withheld_rounds": run.withheld + run.emptied,
         "test_accuracy": known(last.accuracy),
         "test_loss": known(last.loss),
         "personal_accuracy": known(last.personal),
@@ -280,7 +286,7 @@ def _of_algorithm(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
 
 def _checked(plan: TrainingPlan, run: TrainingRun) -> dict[str, float] | None:
     agreement = _measured(run.metrics, "agreement", float)
-    if plan.check is None or agreement is None:
+    if plan.check is None or agreement is None or _measured(run.metrics, "result") == 0:
         return None
     return forged_shown(plan.check, _measured(run.metrics, "reports") or 0, agreement)
 

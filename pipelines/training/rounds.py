@@ -17,7 +17,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from beam_ldp.federated.record import covers
+from beam_ldp.federated.record import covers, rounds_withheld
 from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
@@ -42,22 +42,33 @@ _IN_A_ROW = 3
 class ChargedRounds:
     """The budget that the rounds are run under: what is charged is written down everywhere.
 
+    A round is charged once, as one to which as few came as may: that of some reports were left out
+    makes it no dearer.
+
     Args:
         learner: whose budget is asked.
         charge: the reservation: on disk it knows of each round before that runs.
         ran: told of each round.
         log: MLflow.
+        kept: the state after the last round whose result is out.
     """
 
     def __init__(
-        self, learner: Learner, charge: NoCharge, ran: TrainingRun, log: TrainingLog
+        self, learner: Learner, charge: NoCharge, ran: TrainingRun, log: TrainingLog, kept: Kept
     ) -> None:
         self._learner, self._charge, self._ran, self._log = learner, charge, ran, log
+        self._kept = kept
+
+    @property
+    def _amid_a_round(self) -> bool:
+        """Whether one is charged whose result is not out."""
+        return self._ran.recorded > self._kept.rounds
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
         plan = self._learner.plan
-        charged = plan.event if covers(plan.event, event) else event
-        return self._learner.budget.would_exceed(charged, count)
+        if not covers(plan.event, event):
+            return self._learner.budget.would_exceed(event, count)
+        return not self._amid_a_round and self._learner.budget.would_exceed(plan.event, count)
 
     def charge(
         self,
@@ -66,7 +77,7 @@ class ChargedRounds:
         *,
         num_reports: int | None = None,
     ) -> Spending:
-        """Before a round, or a shuffled epoch: as one to which as few came as may.
+        """Before a round, or a shuffled epoch; nothing more of one that is under way.
 
         Raises:
             SamplingMismatchError: if the round is not what was priced and reserved.
@@ -76,6 +87,8 @@ class ChargedRounds:
             raise SamplingMismatchError(
                 "the next round is not the one whose cost was reserved: nothing more is run"
             )
+        if self._amid_a_round:
+            return self.spent
         spent = self._learner.budget.charge(plan.event, step, num_reports=num_reports)
         self._ran.begun = min(plan.rounds, self._ran.begun + plan.rounds_per_event)
         self._ran.most_messages = self._learner.most_messages
@@ -107,7 +120,7 @@ class Kept:
 
     def __init__(self, learner: Learner, ran: TrainingRun, keeper: Keeper, state: Any) -> None:
         self._learner, self._ran, self._keeper = learner, ran, keeper
-        self.state, self.rounds = state, 0 if state is None else ran.released
+        self.state, self.rounds = state, 0 if state is None else ran.recorded
 
     def keep(self, done: Round) -> None:
         """After a round, before anybody gets its result.
@@ -178,7 +191,7 @@ def rounds(
             learner.process,
             learner.clients_for,
             planned,
-            ChargedRounds(learner, charge, ran, log),
+            ChargedRounds(learner, charge, ran, log, kept),
             state=kept.state,
             on_round=tell,
             release_managers=log.release_managers,
@@ -186,18 +199,22 @@ def rounds(
         )
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan disagree: nothing is released")
-    if ran.withheld:
-        console.print(
-            f"{ran.withheld:,} rounds to which fewer than {plan.least_clients:,} clients came "
-            "were not released; they stay charged",
-            soft_wrap=True,
-        )
+    ran.emptied = rounds_withheld(training.state)
+    least = f"fewer than {plan.least_clients:,}"
+    for withheld, why in (
+        (ran.withheld, f"to which {least} clients came"),
+        (ran.emptied, f"of which {least} reports were left"),
+    ):
+        if withheld:
+            console.print(
+                f"{withheld:,} rounds {why} were not released; they stay charged", soft_wrap=True
+            )
     if training.withheld or not ran.curve or ran.curve[-1][0].rounds != kept.rounds:
         measured = learner.measure(training.state, kept.rounds)
         ran.curve.append((measured, float(plan.epsilon_of(ran.begun))))
         log.measured(*ran.curve[-1])
         console.print(_said(plan, *ran.curve[-1]), highlight=False, soft_wrap=True)
-    check_events(plan, training.state, ran.released)
+    check_events(plan, training.state, ran.recorded)
     ran.flows = training.flows
     ran.report = learner.report()
     return training.state

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from beam_ldp.federated import TooFewCameError
+from beam_ldp.federated.record import rounds_withheld
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
@@ -114,7 +115,7 @@ def _begun(
     plan, state = learner.plan, None
     if resumed is not None:
         state = learner.go_on(resumed)
-        check_events(plan, state, ran.released)
+        check_events(plan, state, ran.recorded)
         ran.most_messages = learner.most_messages
         for number in range(
             plan.events_of(ran.begun)
@@ -144,7 +145,7 @@ def _release_last(
             ran.withheld, ran.stopped = ran.withheld + 1, "too few"
         else:
             ran.stopped = "failed" if isinstance(error, Exception) else "interrupted"
-        ran.lost = ran.begun - ran.withheld - kept.rounds
+        ran.lost, ran.emptied = ran.begun - ran.withheld - kept.rounds, rounds_withheld(kept.state)
         end_workers()  # Ctrl-C reached them too: the next computation starts another
         measured = learner.measure(kept.state, kept.rounds)
         epsilon = float(learner.plan.epsilon_of(ran.begun))

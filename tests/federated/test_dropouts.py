@@ -20,9 +20,10 @@ from beam_ldp.federated import (
     privacy_events,
     train,
 )
-from beam_ldp.federated.record import least_clients
+from beam_ldp.federated.record import least_clients, rounds_run, rounds_withheld
 from beam_ldp.federated.samplers import SelfSampling, sampler_for
-from tests.federated.test_training import DELTA, MECHANISM, Summing, price
+from tests.federated.records import record
+from tests.federated.test_training import DELTA, MECHANISM, Output, Summing, price
 
 LOCAL = local_event(MECHANISM)
 
@@ -196,6 +197,70 @@ def test_a_liar_in_a_round_that_lost_clients_hides_nobody():
     for lost in (5, 6):
         both.compose(sampling.event(LOCAL, 1, lost))
     assert budget.spent.epsilon == float(both.get_epsilon(DELTA))
+
+
+class Checked(Summing):
+    """A process whose check leaves so many reports of its rounds; fewer than 30 change nothing."""
+
+    def __init__(self, sampling, left):
+        self._start, self._left = record([MECHANISM], [], sampling=sampling, least_left=30), left
+
+    def next(self, state, clients):
+        left = self._left.pop(0)
+        output = super().next(state, clients[:left]) if left else None
+        told = np.array([[left, 1]])
+        told = state.privacy._replace(rounds=np.concatenate([state.privacy.rounds, told]))
+        if left < 30:
+            return Output(state._replace(privacy=told), {})
+        return output
+
+    _lost = 0
+
+
+@pytest.mark.exact
+def test_a_round_of_which_too_few_are_left_costs_one_of_the_least_and_is_not_released():
+    """40 came to each of four; 40, 29, none and 30 are left: two are released.
+
+    Who is left depends on the reports: no such round may cost less than one of 30 who came, to the
+    budget and to one made anew of the state.
+    """
+    sampling = DeclaredSampling(400, 40, least_received=30)
+    budget, shown = EpsilonBudget(None, DELTA), []
+    process = Checked(sampling, [40, 29, 0, 30])
+    done = train(process, attending([40] * 4), 4, budget, on_round=shown.append)
+    assert (done.rounds, done.withheld, done.stopped_by) == (2, 2, "rounds")
+    assert [one.withheld for one in shown] == [False, True, True, False]
+    assert (shown[0].state.total == shown[2].state.total).all()
+    assert (rounds_run(done.state), rounds_withheld(done.state)) == (4, 2)
+    whole, least = ShuffleAccountant(), sampling.event(LOCAL, 1, 10)
+    whole.compose(sampling.event(LOCAL, 1, 0), 4).compose(least, 3)
+    assert budget.spent.num_charges == 7
+    assert budget.spent.epsilon == float(whole.get_epsilon(DELTA))
+    assert [(e.came, n) for e, n in privacy_events(done.state)] == [
+        (40, 1), (30, 1), (30, 1), (30, 1)
+    ]  # fmt: skip
+    local = privacy_events(done.state, "local")
+    assert sum(times for _, times in local) == 4, "all of them were sent"
+
+
+@pytest.mark.exact
+def test_an_epoch_goes_on_after_a_round_of_which_too_few_are_left():
+    """Its price supposes that 30 honest ones come to each round, and says what is made of them."""
+    sampling, budget = ShuffledEpochs(80, 40, 30).declared(), EpsilonBudget(None, DELTA)
+    done = train(Checked(sampling, [40, 3, 2, 40]), attending([40] * 4), 4, budget)
+    assert (done.rounds, done.withheld, budget.spent.num_charges) == (2, 2, 2)
+    assert budget.spent.epsilon == price(sampling.event(LOCAL, 1, 10), 2)
+    assert EpsilonBudget(None, DELTA, state=done.state).spent.epsilon == budget.spent.epsilon
+
+
+@pytest.mark.exact
+def test_records_without_a_check_read_as_they_did():
+    """A crowd that lost reports otherwise is priced as what is left of it, and its text is old."""
+    sampling = DeclaredSampling(400, 40, least_received=30)
+    state = train(Summing(sampling, lost=15), attending([40]), 1, EpsilonBudget(None, DELTA)).state
+    ((event, _),) = privacy_events(state)
+    assert event.came == 25 and rounds_withheld(state) == 0
+    assert b"least_left" not in state.privacy.config
 
 
 @pytest.mark.exact

@@ -13,6 +13,7 @@ from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEven
 from beam_ldp.federated import DeclaredSampling, EpsilonBudget, ShuffledEpochs, privacy_events
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from flower_adapters import LocallyPrivateFedAvg, LocallyPrivateMod
+from flower_adapters.checkpoint import read_checkpoint
 from flower_adapters.strategy import _one_more, _Rounds
 from tests.flower_adapters.network import (
     TRAINING,
@@ -411,8 +412,9 @@ def test_a_model_of_another_size_is_refused_before_anything_is_charged(tmp_path)
 def test_nodes_that_send_the_same_direction_are_left_out(tmp_path):
     """Eight of 28, all with a report that the mechanism can make: the model is that of the others.
 
-    They are counted, and where too few are left the round has no result. (An honest node is left
-    out once in 1e9 rounds; all eight are in one half three times on end once in 1e6.)
+    They are counted, and where too few are left the round has no result: it stands in the record as
+    one of the least number, since that depends on the reports of those who came. (An honest node is
+    left out once in 1e9 rounds; all eight are in one half three times on end once in 1e6.)
     """
     mechanism = PrivUnit(600, local_epsilon=4.0)
     mod = LocallyPrivateMod(mechanism, local_epsilon_limit=100.0)
@@ -420,9 +422,9 @@ def test_nodes_that_send_the_same_direction_are_left_out(tmp_path):
     liars = [forged(payload, bytes([i]) * 16) for i in range(8)]
     values = [0.0] * 600
 
-    def run(name, **settings):
-        network = network_of(tmp_path, 20, liars, mod, np.zeros(600))
-        strategy = strategy_of(mechanism=mechanism, training=name, **settings)
+    def run(training, gone=0, **settings):
+        network = network_of(tmp_path, 20, [*liars, *[None] * gone], mod, np.zeros(600))
+        strategy = strategy_of(mechanism=mechanism, training=training, **settings)
         result = strategy.start(network, model(values), num_rounds=1, timeout=5.0)
         return dict(result.train_metrics_clientapp[1]), flat(result.arrays)
 
@@ -435,8 +437,13 @@ def test_nodes_that_send_the_same_direction_are_left_out(tmp_path):
     along = [moved @ direction / length**2 for moved in (plain, checked)]
     assert along[0] > 0.2 and abs(along[1]) < 0.06
     assert 0.9 < counts["agreement"] / length < 2.0
-    few, same = run("few", drop_colluders=True, min_reports=21)
-    assert few["result"] == 0 and not same.any()
+    for reader, least, recorded in (("local", 21, 21), ("shuffled", 21, 21), ("shuffled", 29, 0)):
+        told = {"training": f"{reader} {least}", "reader": reader, "min_reports": least}
+        kept = tmp_path / f"{reader}{least}.npz"
+        few, same = run(**told, gone=1, drop_colluders=True, checkpoint=kept)
+        assert few["result"] == 0 and not same.any()
+        _, record = read_checkpoint(kept, told["training"], "")
+        assert record.rounds.tolist() == [[recorded, 1]]  # 0 where too few came, whoever is left
 
 
 @pytest.mark.exact

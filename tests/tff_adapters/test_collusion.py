@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from beam_ldp.federated import FixedSizeSampling, privacy_events
+from beam_ldp.federated import FixedSizeSampling, SelfSampling, planned_event, privacy_events
 from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit, compact_mean
 from tests.federated.test_collusion import forged
@@ -115,17 +115,7 @@ def test_a_training_goes_on_without_the_colluders(monkeypatch):
     the mean lies 22 standard errors along that direction, with it within 5 (false alarms: 1e-6,
     and 4e-6 where all seven are in one half, three times on end).
     """
-    rng = np.random.default_rng(3)
-    direction = rng.normal(size=400)
-    one = forged(SHORT, direction, 1)
-    respond = PrivUnitKernel.respond
-
-    def lying(kernel, vectors, generator):
-        liar = vectors[:, :1] > 0.5
-        return tf.where(liar, one, respond(kernel, vectors, generator))
-
-    monkeypatch.setattr(PrivUnitKernel, "respond", lying)
-    honest, liar = np.zeros(400, np.float32), np.eye(400, dtype=np.float32)[0]
+    direction = one_way(monkeypatch)
     sampling = FixedSizeSampling(200, 40, least_received=30).declared()
     unit = direction / np.linalg.norm(direction)
     error = np.sqrt(SHORT.variance(40, np.zeros((1, 400)))).min()
@@ -136,11 +126,60 @@ def test_a_training_goes_on_without_the_colluders(monkeypatch):
         means = []
         process_next = Spied(process, means)
         budget = EpsilonBudget(None, 1e-5)
-        done = train(process_next, lambda _: [honest] * 33 + [liar] * 7, 2, budget)
+        done = train(process_next, lambda _: SEVEN_OF_40_LIE, 2, budget)
         assert done.rounds == 2 and done.state.privacy.rounds.tolist() == [[kept, 2]]
         for mean in means:
             pulled = mean @ unit / error
             assert pulled > along if along else abs(pulled) < 5
+
+
+HONEST, LIAR = np.zeros(400, np.float32), np.eye(400, dtype=np.float32)[0]
+SEVEN_OF_40_LIE = [HONEST] * 33 + [LIAR] * 7
+
+
+def one_way(monkeypatch):
+    """The direction that liars send from now on, as long as reports are."""
+    direction = np.random.default_rng(3).normal(size=400)
+    one = forged(SHORT, direction, 1)
+    respond = PrivUnitKernel.respond
+
+    def lying(kernel, vectors, generator):
+        return tf.where(vectors[:, :1] > 0.5, one, respond(kernel, vectors, generator))
+
+    monkeypatch.setattr(PrivUnitKernel, "respond", lying)
+    return direction
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "sampling",
+    [FixedSizeSampling(200, 40, least_received=34), SelfSampling(10_000, 100)],
+    ids=["drawn", "coins"],
+)
+def test_a_round_of_which_too_few_are_left_gives_zeros_at_the_price_of_the_least(
+    monkeypatch, sampling
+):
+    """33 of 40 are left, 34 at least must be, or 38 of coins that give 100 on average: nothing is
+    released of them, and what the record says costs no less (false alarms as above)."""
+    one_way(monkeypatch)
+    declared = sampling.declared()
+    least = declared.allowed[0]
+    assert 33 < least <= 40
+    means, budget = [], EpsilonBudget(None, 1e-5)
+    process = LocallyPrivateMeanFactory(SHORT, sampling=declared, drop_colluders=True).create(VALUE)
+    shown = []
+    done = train(Spied(process, means), lambda _: SEVEN_OF_40_LIE, 2, budget, on_round=shown.append)
+    assert (done.rounds, done.withheld) == (0, 2) and not np.any(means)
+    assert done.state.privacy.rounds.tolist() == [[33, 2]]
+    told = shown[-1].metrics
+    assert (told["mean"]["result"], told["mean"]["reports"], told["shuffle"]["colluding"]) == (
+        0, 33, 7,
+    )  # fmt: skip
+    assert told["mean"]["predicted_error"] == np.inf
+    ((event, times),) = privacy_events(done.state)
+    assert times == 2 and event == planned_event(process.initialize(), least)
+    anew = EpsilonBudget(None, 1e-5, state=done.state).spent.epsilon
+    assert 0 < anew <= budget.spent.epsilon
 
 
 class Spied:

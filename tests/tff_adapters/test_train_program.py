@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +37,7 @@ from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import Checkpoint, Keeper
 from beam_ldp.pipelines.training.clients import in_shards
 from beam_ldp.pipelines.training.facts import bundled_facts
-from beam_ldp.pipelines.training.learner import Learner
+from beam_ldp.pipelines.training.learner import Learner, sampler_of
 from beam_ldp.pipelines.training.learners import ReportLearner
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.rounds import check_events, diverged
@@ -399,6 +400,75 @@ def test_an_epoch_that_too_few_come_to_ends_and_its_rest_is_said(tmp_path, monke
     text = (tmp_path / "out" / "privacy.md").read_text()
     assert "the model is that after 4 of 9 rounds" in text and "never ran" in text
     assert BudgetLedger(ledger.url).status("d").local_spent == 8.0
+
+
+class Checked(Faked):
+    """Of 71 who came to each round so many reports are left; 60 at least, or it has no result."""
+
+    LEFT = (71, 65, 59, 0, 60, 71)
+
+    def __init__(self, plan, clients):
+        super().__init__(plan, clients)
+        config = RoundConfig.from_json(self._config)
+        sampling = sampler_of(plan).declared()
+        self._config = replace(config, sampling=sampling, least_left=60).to_json()
+
+    def state(self, rounds):
+        left = [[count, 1] for count in self.LEFT[:rounds]]
+        return RoundsRecord(self._config, np.array(left, np.int64).reshape(-1, 2))
+
+    def next(self, state, clients):
+        rounds = len(state.rounds) + 1
+        self.fails(rounds)
+        counts = {"colluding": 71 - self.LEFT[rounds - 1], "agreement": 1.0}
+        return SimpleNamespace(state=self.state(rounds), metrics=counts)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed and resumed"])
+def test_rounds_of_which_too_few_reports_are_left_are_charged_once_and_not_released(
+    tmp_path, monkeypatch, capsys, killed
+):
+    """Two of six; two others lost reports, and are charged once as well, as all are: for 60.
+
+    Resumed it is the same: in the fifth round the disk is full, which is lost like one of a kill,
+    so that one fewer is run.
+    """
+    keep = Keeper.keep
+
+    def full(self, rounds, *told):
+        if rounds == 5:
+            raise OSError(28, "No space left on device")
+        keep(self, rounds, *told)
+
+    monkeypatch.setattr(train_run, "learner_for", Checked)
+    ledger, _ = charged_flags(tmp_path)
+    flags = "--data digits --points-per-client 20 --sampling full --local-epsilon 4 --epochs 6 "
+    flags += f"--delta 1e-5 --no-mlflow --dataset d --run-id one --ledger {ledger.url} --output "
+    flags += f"{tmp_path / 'out'} --algorithm fedavg --drop-colluders --least-clients 60"
+    if killed:
+        monkeypatch.setattr(Launcher, "ended", property(lambda _: "ended"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Keeper, "keep", full)
+            assert train.main(flags.split()) == programs.NOTHING_RELEASED
+        for other in ("--drop-colluders", "--least-clients 59"):
+            going_on = f"--resume {tmp_path / 'out'} --ledger {ledger.url} {other}"
+            assert train.main(going_on.split()) == programs.MISUSED
+            assert f"takes no {other.split()[0]}" in " ".join(capsys.readouterr().err.split())
+        flags = f"--resume {tmp_path / 'out'} --ledger {ledger.url}"
+    assert train.main(flags.split()) == programs.DONE
+    said = " ".join(capsys.readouterr().err.split())
+    assert "2 rounds of which fewer than 60 reports were left were not released" in said
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["rounds"], record["withheld_rounds"]) == (6, 2)
+    assert record["lost_rounds"] == killed and record["stopped"] == "finished"
+    assert record["colluding_reports"] == (11 if killed else 0)
+    assert record["forged_checked"].keys() == record["forged"].keys(), "it still checks"
+    text = (tmp_path / "out" / "privacy.md").read_text()
+    assert "2 of the rounds that are charged were not released: fewer than 60 of their" in text
+    charge = BudgetLedger(ledger.url).charge("one")
+    assert (charge.status, charge.local_epsilon, charge.settled) == (
+        "settled", 24.0, record["event"],
+    )  # fmt: skip
 
 
 def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch, capsys):
