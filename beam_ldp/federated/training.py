@@ -90,7 +90,11 @@ class Spending(Protocol):
 
 
 class TrainingBudget(Protocol):
-    """What a training asks and charges: an `EpsilonBudget`, or `mlflow_ldp.PrivacyTracker`."""
+    """What a training asks and charges: an `EpsilonBudget`, or `mlflow_ldp.PrivacyTracker`.
+
+    `charge` may raise a `ValueError` where others have charged the same budget since it was asked;
+    nothing is charged then.
+    """
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool: ...
     def charge(
@@ -455,7 +459,12 @@ class _Rounds:
             return self.budget.spent
         if self.budget.would_exceed(event):
             return None
-        return self.budget.charge(event, number, num_reports=reports)
+        try:
+            return self.budget.charge(event, number, num_reports=reports)
+        except ValueError:
+            if self.budget.would_exceed(event):  # another program had the last of it in between
+                return None
+            raise
 
     def _tell(self, done: Round) -> None:
         if self.keep is not None:

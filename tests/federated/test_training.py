@@ -153,6 +153,28 @@ def test_an_epoch_deals_out_everybody_once_and_never_half_a_round():
         ShuffledEpochs(10, 11)
 
 
+class Shared(EpsilonBudget):
+    """Room for one round, which another program has in between."""
+
+    taken = False
+
+    def would_exceed(self, event, count=1):
+        return self.taken
+
+    def charge(self, event, step=None, *, num_reports=None):
+        self.taken = num_reports == CLIENTS
+        raise ValueError("it does not fit")
+
+
+@pytest.mark.exact
+def test_whose_budget_another_program_uses_up_ends_as_one_whose_budget_is_used_up():
+    """Any other refusal of a charge stays one."""
+    done = train(Summing(), clients, 3, Shared(None, DELTA))
+    assert (done.rounds, done.stopped_by, done.spent.num_charges) == (0, "budget", 0)
+    with pytest.raises(ValueError, match="it does not fit"):
+        train(Summing(), lambda n: clients(n, 5), 3, Shared(None, DELTA))
+
+
 @pytest.mark.exact
 def test_clients_that_were_not_drawn_as_declared_are_never_asked():
     budget = EpsilonBudget(None, DELTA)

@@ -279,6 +279,27 @@ def test_two_servers_share_what_the_ledger_has(tmp_path, ledger):
     assert told(tmp_path) == [6.0] * 4
 
 
+@pytest.mark.exact
+def test_a_server_that_loses_the_race_for_the_last_round_ends_as_if_it_had_come_later(
+    tmp_path, ledger, monkeypatch
+):
+    """Both were told that it fits; the other one reserves it first."""
+    asked = PrivacyTracker.would_exceed
+
+    def raced(self, event, count=1):
+        answer = asked(self, event, count)
+        if self is loser and self.spent.num_charges == 1:
+            while not asked(winner, event):
+                winner.charge(event)
+        return answer
+
+    with tracker(tmp_path, ledger) as winner, tracker(tmp_path, ledger) as loser:
+        monkeypatch.setattr(PrivacyTracker, "would_exceed", raced)
+        done = run(tmp_path, 9, loser)
+    assert (done.rounds, done.stopped_by, done.spent.local_epsilon) == (1, "budget", 2.0)
+    assert told(tmp_path) == [2.0] * 4 and ledger.status("digits").local_spent == 6.0
+
+
 # The same person twice ----------------------------------------------------------------------------
 
 
