@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import (
+from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.frequency_oracle import MAX_USERS, FrequencyOracle
+from beam_ldp.randomizers.local_randomizer import (
     CONFIG_VERSION,
-    MAX_USERS,
     ExtraWords,
-    FrequencyOracle,
     LocalRandomizer,
     Sampling,
     check_sampling,
     own_crowd_rule,
 )
-from beam_ldp.randomizers.checks import check_integer
-from beam_ldp.randomizers.estimate import Estimate
 
 MAX_QUESTIONS = 256  # so that the question's index is one byte of a report
 

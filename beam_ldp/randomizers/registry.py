@@ -34,7 +34,7 @@ OWN_MODULES = {
     "CyclicOracle": "frequency.symbol_oracle",
     "DirectionMean": "mean.directions",
     "EveryQuestion": "questions",
-    "FrequencyOracle": "base",
+    "FrequencyOracle": "frequency_oracle",
     "HadamardResponse": "frequency.hadamard_response",
     "KRandomizedResponse": "frequency.k_randomized_response",
     "KashinMean": "mean.kashin_mean",

@@ -13,8 +13,13 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, ShufflePair, UserRandomness
-from beam_ldp.randomizers import base as base_module
+from beam_ldp.randomizers import (
+    FrequencyOracle,
+    LocalRandomizer,
+    ShufflePair,
+    UserRandomness,
+    local_randomizer,
+)
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.identities import identity
@@ -74,7 +79,7 @@ def test_blocks_of_words_cover_every_user_once(width, monkeypatch):
     rng = UserRandomness(b"k" * 32, np.arange(users), identity("r"))
     reports = oracle.randomize(values, rng)
     assert len(np.unique(reports)) == users * (width + 1)
-    monkeypatch.setattr(base_module, "_CHUNK_WORDS", 7)
+    monkeypatch.setattr(local_randomizer, "_CHUNK_WORDS", 7)
     np.testing.assert_array_equal(oracle.randomize(values, rng), reports)
 
 
