@@ -7,7 +7,7 @@ from typing import Any
 from beam_ldp.pipelines.bandit_advance import OpenBatch
 from beam_ldp.pipelines.devices.questions import DeviceRewardQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.devices.values import DeviceValues, check_new
+from beam_ldp.pipelines.devices.values import DeviceValues, check_new, refuse_decided
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.planner import Planner, Rows
 from beam_ldp.pipelines.settings import Settings, checked, need, settings_from, with_files
@@ -40,12 +40,7 @@ class RewardValues(DeviceValues):
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
         usage = randomize.USAGE
-        for home, section in given.settings.items():
-            for name in sorted(set(section) - _TAKEN.get(home, set())):
-                raise UsageError(
-                    f"{usage.flag_of(f'{home}.{name}')}: --release says it, or it does not go "
-                    "with a bandit's batch"
-                )
+        refuse_decided(given, _TAKEN, "a bandit's batch")
         need(usage, given, "source.paths", "output.folder")
         check_new(given["output"]["folder"])
         assert isinstance(release.asked, DeviceRewardQuestion)

@@ -7,28 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
 from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile
-from beam_ldp.pipelines.devices.values import DeviceValues, check_new, release_of_mean
+from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.pipelines.devices.values import (
+    DeviceValues,
+    check_new,
+    refuse_decided,
+    release_of_mean,
+)
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean, checked_mean
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage import mean, randomize
-from beam_ldp.pipelines.views import terminal
-from beam_ldp.pipelines.views.tables import plan_table
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.transforms.composite import bounding_of
 
 # The question -----------------------------------------------------------------------------------
-
-_READS_ROWS = (
-    ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
-)  # fmt: skip
 
 
 def publish(given: Arguments, console: Console) -> int:
@@ -38,21 +36,11 @@ def publish(given: Arguments, console: Console) -> int:
         UsageError, OutputError: before anything is written.
     """
     usage = mean.USAGE
-    for home, name in _READS_ROWS:
-        if given[home].get(name) not in (None, "", ()):
-            raise UsageError(
-                f"{usage.flag_of(f'{home}.{name}')} is for a mean of rows: with --publish devices "
-                "answer, and `beam-ldp collect` is charged"
-            )
+    refuse_rows(usage, given, "a mean of rows")
     need(usage, given, "question.column", "privacy.delta", "release.dataset", "release.id",
          "output.folder")  # fmt: skip
     program = _Published(checked_mean(given, usage))
-    settings = program.settings
-    if settings.people.id is None and not settings.people.one_row:
-        raise UsageError(
-            "give --user-id, the column by which devices draw one row of each person, or "
-            "--one-row-per-person"
-        )
+    need_a_row_of_each(program.settings.people)
     choice = program.choose()
     if choice.mechanism.protects_alone:
         raise UsageError(
@@ -60,27 +48,7 @@ def publish(given: Arguments, console: Console) -> int:
             "--trust-shuffler with a central target, or let `beam-ldp randomize` write the question"
         )
     release = release_of_mean(program, choice.mechanism)
-    as_json = settings.output.format == "json"
-    if settings.only_plan:
-        if as_json:
-            print(terminal.printed_json(run.plan_as_json(program, choice)))
-        else:
-            Console().print(plan_table(program, choice))
-        return DONE
-    run.say_plan_line(program, choice, console)
-    folder = outputs.OutputFolder(settings.output.folder)
-    with folder.writing() as writer:
-        writer.put(RELEASE_FILE, outputs.as_json(release.to_json()))
-    if as_json:
-        told = {"schema_version": outputs.SCHEMA_VERSION, "output": folder.path}
-        told |= {"release": release.to_json(), **run.plan_as_json(program, choice)}
-        print(terminal.printed_json({**told, "dry_run": False}))
-    else:
-        Console().print(
-            f"[bold]Written to[/bold] {escape(folder.path)}/{RELEASE_FILE}: the question, for "
-            "devices (`beam-ldp randomize --release`)",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+    write_question(program, choice, release, console)
     return DONE
 
 
@@ -130,12 +98,7 @@ class ShareValues(DeviceValues):
 
     def __init__(self, given: Arguments, release: ReleaseFile, asked: DeviceSharesQuestion) -> None:
         usage = randomize.USAGE
-        for home, section in given.settings.items():
-            for name in sorted(set(section) - _TAKEN.get(home, set())):
-                raise UsageError(
-                    f"{usage.flag_of(f'{home}.{name}')}: --release says it, or it does not go "
-                    "with shares"
-                )
+        refuse_decided(given, _TAKEN, "shares")
         need(usage, given, "source.paths", "output.folder")
         path = given["release"]["release"]
         if release.terms.simulated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -101,6 +102,16 @@ def _as_published(given: Arguments) -> DeviceValues:
     from beam_ldp.pipelines.devices.word_levels import WordValues
 
     return WordValues(given, release)
+
+
+def refuse_decided(given: Arguments, taken: Mapping[str, set[str]], published: str) -> None:
+    """A UsageError for what a published question has decided, or its answers know nothing of."""
+    for home, section in given.settings.items():
+        for name in sorted(set(section) - taken.get(home, set())):
+            raise UsageError(
+                f"{USAGE.flag_of(f'{home}.{name}')}: --release says it, or it does not go with "
+                f"{published}"
+            )
 
 
 def check_new(folder: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
-from rich.markup import escape
 
-from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
 from beam_ldp.pipelines.devices.release_file import (
     RELEASE_FILE,
@@ -26,8 +26,6 @@ from beam_ldp.pipelines.settings import checked as checked_settings
 from beam_ldp.pipelines.settings import need, settings_from, with_files
 from beam_ldp.pipelines.usage import TEXT_COLUMN, heavy_hitters, randomize
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
-from beam_ldp.pipelines.views import terminal
-from beam_ldp.pipelines.views.tables import plan_table
 from beam_ldp.pipelines.words.choice import WordSettings, checked_words
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
@@ -36,10 +34,6 @@ from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.word_levels import WordsOfLevel
 
 # The first question -------------------------------------------------------------------------------
-
-_READS_ROWS = (
-    ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
-)  # fmt: skip
 
 
 def publish(given: Arguments, console: Console) -> int:
@@ -55,11 +49,7 @@ def publish(given: Arguments, console: Console) -> int:
         checked_words(Arguments({"question": {"assignment": "visible"}}, []).over(given), usage)
     )
     settings = program.settings
-    if settings.people.id is None and not settings.people.one_row:
-        raise UsageError(
-            "give --user-id, the column by which devices draw one row of each person, or "
-            "--one-row-per-person"
-        )
+    need_a_row_of_each(settings.people)
     asked = DeviceWordsQuestion.first(
         (settings.question.column or (TEXT_COLUMN,))[0],
         program.protocol,
@@ -78,39 +68,14 @@ def publish(given: Arguments, console: Console) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     choice = program.choose()
-    if settings.only_plan:
-        if settings.output.format == "json":
-            print(terminal.printed_json(run.plan_as_json(program, choice)))
-        else:
-            Console().print(plan_table(program, choice))
-        return DONE
-    run.say_plan_line(program, choice, console)
-    folder = outputs.OutputFolder(settings.output.folder)
-    with folder.writing() as writer:
-        writer.put(RELEASE_FILE, outputs.as_json(release.to_json()))
-    if settings.output.format == "json":
-        told = {"schema_version": outputs.SCHEMA_VERSION, "output": folder.path}
-        told |= {"release": release.to_json(), **run.plan_as_json(program, choice)}
-        print(terminal.printed_json({**told, "dry_run": False}))
-    else:
-        levels = len(program.protocol.levels)
-        Console().print(
-            f"[bold]Written to[/bold] {escape(folder.path)}/{RELEASE_FILE}: the question of level "
-            f"1 of {levels}, for devices (`beam-ldp randomize --release`)",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+    levels = len(program.protocol.levels)
+    write_question(program, choice, release, console, f"the question of level 1 of {levels}")
     return DONE
 
 
 def _check_published(given: Arguments) -> None:
     """A UsageError for what does not go with devices that answer."""
-    usage = heavy_hitters.USAGE
-    for home, name in _READS_ROWS:
-        if given[home].get(name) not in (None, "", ()):
-            raise UsageError(
-                f"{usage.flag_of(f'{home}.{name}')} is for a search that reads rows: with "
-                "--publish devices answer, and `beam-ldp collect` is charged"
-            )
+    refuse_rows(heavy_hitters.USAGE, given, "a search that reads rows")
     if given["question"].get("assignment") == "secret":
         raise UsageError(
             "--assignment must be visible with --publish: whoever receives a report of a device "

@@ -1,0 +1,73 @@
+"""A question published for devices: what its flags must not say, and where it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.question import Question
+from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.views import terminal
+from beam_ldp.pipelines.views.tables import plan_table
+from beam_ldp.settings import People
+
+_READS_ROWS = (
+    ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
+)  # fmt: skip
+
+
+def refuse_rows(usage: Usage, given: Arguments, reader: str) -> None:
+    """A UsageError for what only a program that reads rows is told, as `reader` does."""
+    for home, name in _READS_ROWS:
+        if given[home].get(name) not in (None, "", ()):
+            raise UsageError(
+                f"{usage.flag_of(f'{home}.{name}')} is for {reader}: with --publish devices "
+                "answer, and `beam-ldp collect` is charged"
+            )
+
+
+def need_a_row_of_each(people: People) -> None:
+    """A UsageError where nobody said which row of a person a device takes."""
+    if people.id is None and not people.one_row:
+        raise UsageError(
+            "give --user-id, the column by which devices draw one row of each person, or "
+            "--one-row-per-person"
+        )
+
+
+def write_question(
+    program: Question[Any],
+    choice: Choice[Any],
+    release: ReleaseFile,
+    console: Console,
+    named: str = "the question",
+) -> None:
+    """Write the question where it is asked for; with `--dry-run` only its plan is printed."""
+    settings = program.settings
+    as_json = settings.output.format == "json"
+    if settings.only_plan:
+        if as_json:
+            print(terminal.printed_json(run.plan_as_json(program, choice)))
+        else:
+            Console().print(plan_table(program, choice))
+        return
+    run.say_plan_line(program, choice, console)
+    folder = outputs.OutputFolder(settings.output.folder)
+    with folder.writing() as writer:
+        writer.put(RELEASE_FILE, outputs.as_json(release.to_json()))
+    if as_json:
+        told = {"schema_version": outputs.SCHEMA_VERSION, "output": folder.path}
+        told |= {"release": release.to_json(), **run.plan_as_json(program, choice)}
+        print(terminal.printed_json({**told, "dry_run": False}))
+        return
+    Console().print(
+        f"[bold]Written to[/bold] {escape(folder.path)}/{RELEASE_FILE}: {named}, for devices "
+        "(`beam-ldp randomize --release`)",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
