@@ -14,6 +14,7 @@ from beam_ldp.randomizers.bits import (
     split_rows,
     unpack_uints,
 )
+from beam_ldp.randomizers.words import bits_for, smallest_uint
 
 
 class ReportFormat(ABC):
@@ -147,6 +148,30 @@ class ReportFormat(ABC):
         if not self.possible(reports).all():
             raise ValueError(f"reports must {self._possible_reports}")
         return np.asarray(reports).astype(self.report_dtype, copy=False)
+
+
+class NumberedReports(ReportFormat):
+    """Reports that are one number each: one of the `_num_reports` first ones."""
+
+    @property
+    @abstractmethod
+    def _num_reports(self) -> int:
+        """Different reports."""
+
+    @property
+    def bits_per_report(self) -> int:
+        return bits_for(self._num_reports)
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return smallest_uint(self._num_reports)
+
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return below(reports, self._num_reports)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"lie in [0, {self._num_reports})"
 
 
 def below(reports: np.ndarray, num_outputs: int) -> np.ndarray:

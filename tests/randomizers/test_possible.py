@@ -246,7 +246,7 @@ def impossible(mechanism: LocalRandomizer) -> list[np.ndarray]:
         getattr(mechanism, "num_symbols", None)
         or {
             "hashing": lambda: mechanism._num_reports,
-            "pairwise": lambda: mechanism._num_seeds,
+            "pairwise": lambda: mechanism._num_reports,
             "scalar": lambda: len(mechanism.points),
         }.get(name_of(mechanism), lambda: 1 << mechanism.bits_per_report)()
     )

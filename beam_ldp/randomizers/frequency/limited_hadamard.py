@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, below, check_sampling
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, check_sampling
 from beam_ldp.randomizers.entropy import (
     binary_entropy,
     critical_bits,
@@ -21,18 +21,17 @@ from beam_ldp.randomizers.entropy import (
     largest_within,
 )
 from beam_ldp.randomizers.frequency.symbol_oracle import histogram
+from beam_ldp.randomizers.report_format import NumberedReports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, witness_from_channel
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
 from beam_ldp.randomizers.words import (
     MAX_WASTE,
     WORD_BITS,
     WORD_VALUES,
-    bits_for,
     exp_lower,
     multiply_high,
     odd_parity,
     short_kernel,
-    smallest_uint,
 )
 
 Mode = Literal["binary", "ternary", "timeshare", "uniform_key"]
@@ -62,7 +61,7 @@ class _Law(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LimitedHadamard(FrequencyOracle):
+class LimitedHadamard(NumberedReports, FrequencyOracle):
     """The binary Hadamard mechanism with at most `random_bits` bits of noise per report.
 
     As in `BinaryHadamard`, a report is about a random set of half of the values, a row of the
@@ -220,12 +219,8 @@ class LimitedHadamard(FrequencyOracle):
         return 2 * self.num_sets + self.can_be_silent
 
     @property
-    def bits_per_report(self) -> int:
-        return bits_for(self.num_symbols)
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return smallest_uint(self.num_symbols)
+    def _num_reports(self) -> int:
+        return self.num_symbols
 
     @property
     def words_per_user(self) -> int:
@@ -248,13 +243,6 @@ class LimitedHadamard(FrequencyOracle):
             np.array([law.answers - 1, law.asked - 1], dtype=np.uint64),
             reports,
         )
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return below(reports, self.num_symbols)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"lie in [0, {self.num_symbols})"
 
     # How it is read ------------------------------------------------------------------------
 

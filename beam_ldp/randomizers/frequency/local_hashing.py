@@ -6,23 +6,22 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from beam_ldp.randomizers import finite_fields
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import is_prime
+from beam_ldp.randomizers.report_format import NumberedReports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
     WORD_VALUES,
     TwoLevelLaw,
-    bits_for,
     multiply_high,
     short_kernel,
-    smallest_uint,
 )
 
 _MAX_BUCKETS = 1 << 16
@@ -32,7 +31,7 @@ _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
-class LocalHashing(FrequencyOracle):
+class LocalHashing(NumberedReports, FrequencyOracle):
     """The value is hashed to one of `num_buckets` buckets, and the bucket randomized.
 
     Every report draws its own hash function, x -> floor(((a x + b) mod P) g / P) with (a, b)
@@ -136,14 +135,6 @@ class LocalHashing(FrequencyOracle):
         return 2 * math.log2(self._prime) + bucket
 
     @property
-    def bits_per_report(self) -> int:
-        return bits_for(self._num_reports)
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return smallest_uint(self._num_reports)
-
-    @property
     def statistic_shape(self) -> tuple[int, ...]:
         return (self.domain_size,)
 
@@ -230,13 +221,6 @@ class LocalHashing(FrequencyOracle):
     @property
     def _ratio(self) -> float:
         return self._law.favoured_probability / self._law.other_probability
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return below(reports, self._num_reports)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"lie in [0, {self._num_reports})"
 
 
 def _balanced_prime(buckets: int, domain_size: int) -> int:

@@ -12,19 +12,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import finite_fields
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
 from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.finite_fields import is_prime, next_prime
+from beam_ldp.randomizers.report_format import NumberedReports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
     MAX_WASTE,
     WORD_VALUES,
     Coin,
-    bits_for,
     exp_lower,
     kernel,
     multiply_high,
-    smallest_uint,
 )
 
 _MAX_CHANNEL_ENTRIES = 1 << 22
@@ -32,7 +31,7 @@ _MAX_CENTRE = 1 << 16  # larger budgets make do with this field: its inverses st
 
 
 @dataclass(frozen=True)
-class PairwiseIndependentRappor(FrequencyOracle):
+class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
     """A report is a seed; the seed spans one bit per category, the own bit more often one.
 
     The value is a vector x over the field of `prime` = P elements, the seed a vector a and a shift
@@ -88,7 +87,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
         if not isinstance(self.compact, (bool, np.bool_)):
             raise ValueError(f"compact must be True or False, got {self.compact!r}")
         object.__setattr__(self, "compact", bool(self.compact))
-        if self.prime >= finite_fields.MAX_PRIME or self._num_seeds > WORD_VALUES:
+        if self.prime >= finite_fields.MAX_PRIME or self._num_reports > WORD_VALUES:
             raise ValueError(
                 f"domain_size={self.domain_size} at local_epsilon={self.local_epsilon:g} does not "
                 "fit seeds of 64 bits; choose a smaller domain or budget"
@@ -133,7 +132,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
         return q * (1 - q) / (p - q) ** 2
 
     @property
-    def _num_seeds(self) -> int:
+    def _num_reports(self) -> int:
         return self.prime ** (self.length + 1)
 
     @cached_property
@@ -151,14 +150,6 @@ class PairwiseIndependentRappor(FrequencyOracle):
     def log_ratio_max(self) -> float:
         # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
         return min(self.local_epsilon, math.log1p(float(self._ratio - 1)))
-
-    @property
-    def bits_per_report(self) -> int:
-        return bits_for(self._num_seeds)
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return smallest_uint(self._num_seeds)
 
     @property
     def statistic_shape(self) -> tuple[int, ...]:
@@ -197,7 +188,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
             position += 1
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
-        check_below(reports, self._num_seeds)
+        check_below(reports, self._num_reports)
         if self.length == 1:
             slopes, shifts = np.divmod(reports.astype(np.int64), self.prime)
             widths = np.full(len(reports), self.num_ones, dtype=np.int64)
@@ -205,8 +196,8 @@ class PairwiseIndependentRappor(FrequencyOracle):
                 slopes, shifts, widths, self.prime, self.domain_size
             )
         seeds, weights = reports, np.ones(len(reports), dtype=np.int64)
-        if self._num_seeds <= 2 * len(reports):  # equal seeds are counted together
-            histogram = np.bincount(reports.astype(np.int64), minlength=self._num_seeds)
+        if self._num_reports <= 2 * len(reports):  # equal seeds are counted together
+            histogram = np.bincount(reports.astype(np.int64), minlength=self._num_reports)
             seeds = np.flatnonzero(histogram)
             weights = histogram[seeds]
         counts = np.zeros(self.domain_size, dtype=np.int64)
@@ -229,12 +220,12 @@ class PairwiseIndependentRappor(FrequencyOracle):
 
     def channel(self) -> np.ndarray:
         """P(report | value) where the table has at most four million entries."""
-        if self._num_seeds * self.domain_size > _MAX_CHANNEL_ENTRIES:
+        if self._num_reports * self.domain_size > _MAX_CHANNEL_ENTRIES:
             return super().channel()
         heads = self._coin.probability
         own = heads / (self.num_ones * self.prime**self.length)
         other = (1 - heads) / ((self.prime - self.num_ones) * self.prime**self.length)
-        slopes, image = np.divmod(np.arange(self._num_seeds)[:, None], self.prime)
+        slopes, image = np.divmod(np.arange(self._num_reports)[:, None], self.prime)
         values = np.arange(self.domain_size)
         for _ in range(self.length):
             image = (image + slopes % self.prime * (values % self.prime)) % self.prime
@@ -243,7 +234,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
 
     def channel_reports(self) -> np.ndarray:
         """The reports that the rows of `channel` stand for."""
-        return np.arange(self._num_seeds, dtype=self.report_dtype)
+        return np.arange(self._num_reports, dtype=self.report_dtype)
 
     def dominating_pair(self) -> ShufflePair:
         """The own blanket: uniform seeds. Two levels of probability; under uniform seeds a value's
@@ -261,13 +252,6 @@ class PairwiseIndependentRappor(FrequencyOracle):
         if self.domain_size > 2 and self.prime > 2:
             triples = (finite_fields.triple_overlap(self.prime, self.num_ones),)
         return two_level_witnesses(float(self._ratio), q, q * q, triples)
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return below(reports, self._num_seeds)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"lie in [0, {self._num_seeds})"
 
 
 @kernel

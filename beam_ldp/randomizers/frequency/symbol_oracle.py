@@ -10,21 +10,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, below, check_sampling
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, check_sampling
 from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import DifferenceSet
+from beam_ldp.randomizers.report_format import NumberedReports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
     TwoLevelLaw,
-    bits_for,
     multiply_high,
     short_kernel,
-    smallest_uint,
 )
 
 # Histograms of reports, four at a time ----------------------------------------------------
@@ -91,7 +90,7 @@ _MAX_CHANNEL_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True)
-class SymbolOracle(FrequencyOracle):
+class SymbolOracle(NumberedReports, FrequencyOracle):
     """A two-level frequency oracle whose reports are symbols and whose statistic is a histogram.
 
     Subclasses say how many symbols there are, how many a value favours and which, and how much
@@ -147,12 +146,8 @@ class SymbolOracle(FrequencyOracle):
         return favoured + others * entropy_bits([law.other_probability])
 
     @property
-    def bits_per_report(self) -> int:
-        return bits_for(self.num_symbols)
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return smallest_uint(self.num_symbols)
+    def _num_reports(self) -> int:
+        return self.num_symbols
 
     @property
     def statistic_shape(self) -> tuple[int, ...]:
@@ -193,13 +188,6 @@ class SymbolOracle(FrequencyOracle):
             self.overlap / self.num_symbols,
             tuple(triple / self.num_symbols for triple in self.triple_overlaps),
         )
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return below(reports, self.num_symbols)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"lie in [0, {self.num_symbols})"
 
 
 # What the Hadamard responses share whose symbols form blocks, each with its own values ----

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling, below, check_below
+from beam_ldp.randomizers.base import ExtraWords, Sampling, check_below
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 from beam_ldp.randomizers.normals import uniform
+from beam_ldp.randomizers.report_format import NumberedReports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.words import TwoLevelLaw, bits_for, kernel, multiply_high, smallest_uint
+from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high
 
 Grid = Literal["uniform", "relative", "corrected_relative"]
 
@@ -132,7 +133,7 @@ def laplace_variance(epsilon: float, width: float = 1.0) -> float:
 
 
 @dataclass(frozen=True)
-class ScalarMean(MeanRandomizer):
+class ScalarMean(NumberedReports, MeanRandomizer):
     """The mean of one number per person, from [0, radius] or, if signed, [-radius, radius].
 
     The number is rounded to one of two neighbouring grid points without bias (before anything is
@@ -222,12 +223,8 @@ class ScalarMean(MeanRandomizer):
         )
 
     @property
-    def bits_per_report(self) -> int:
-        return bits_for(len(self.points))
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return smallest_uint(len(self.points))
+    def _num_reports(self) -> int:
+        return len(self.points)
 
     @property
     def words_per_user(self) -> int:
@@ -259,13 +256,6 @@ class ScalarMean(MeanRandomizer):
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = check_below(np.asarray(reports), len(self.points))
         return np.bincount(reports, minlength=len(self.points))
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return below(reports, len(self.points))
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"lie in [0, {len(self.points)})"
 
     @property
     def reach(self) -> float:
