@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import io
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -198,7 +197,6 @@ _SIGNATURES = {
     b"\x28\xb5\x2f\xfd": "it is compressed by zstd: let its name end in .zst",
     b"PK\x03\x04": "it is a zip archive or a spreadsheet: unpack it, or export it as CSV",
 }
-_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
