@@ -318,3 +318,32 @@ class Coin:
     @property
     def probability(self) -> float:
         return self.threshold / WORD_VALUES
+
+
+@dataclass(frozen=True)
+class CoinLaw:
+    """Heads: one of `num_favoured` outputs, all alike; tails: one of `num_others`.
+
+    The coin is that whose favoured outputs are e**local_epsilon times as likely as the others, or
+    less by what a word cannot resolve. Beyond a budget of 60 it is that of 60.
+    """
+
+    num_favoured: int
+    num_others: int
+    local_epsilon: float
+
+    @cached_property
+    def coin(self) -> Coin:
+        odds = self.num_favoured * exp_lower(min(self.local_epsilon, 60.0))
+        return Coin.at_most(odds / (odds + self.num_others))
+
+    @cached_property
+    def ratio(self) -> Fraction:
+        """Probability of a favoured output over that of another."""
+        heads = Fraction(self.coin.threshold, WORD_VALUES)
+        return heads / (1 - heads) * self.num_others / self.num_favoured
+
+    @property
+    def log_ratio_max(self) -> float:
+        # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
+        return min(self.local_epsilon, math.log1p(float(self.ratio - 1)))

@@ -121,7 +121,7 @@ def test_the_coin_of_seeds_beside_its_threshold():
     """Whether the own bit is one, and the seeds that make it so, the first and the last."""
     for size, compact in ((5, False), (5, True), (300, True)):
         oracle = PairwiseIndependentRappor(size, 1.0, compact)
-        heads = oracle._coin.threshold
+        heads = oracle._law.coin.threshold
         pairs = [(coin, seed) for coin in (heads - 1, heads) for seed in (1 << 63, (1 << 64) - 1)]
         words, values = np.array(pairs, dtype=np.uint64), np.full(4, size - 1)
         reports, mine = compare.both(oracle, values, words)

@@ -65,7 +65,7 @@ def test_sets():
     for epsilon in EPSILONS[:2] + EPSILONS[5:]:
         for size, members in ((2, 1), (12, 3), (1000, 7)):
             if epsilon < 10:
-                heads = SubsetSelection(size, epsilon, members)._coin.threshold
+                heads = SubsetSelection(size, epsilon, members)._law.coin.threshold
                 assert laws.coin_threshold(members, size - members, epsilon) == heads
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,8 +19,7 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
     MAX_WASTE,
     WORD_VALUES,
-    Coin,
-    exp_lower,
+    CoinLaw,
     kernel,
     multiply_high,
 )
@@ -136,20 +134,12 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
         return self.prime ** (self.length + 1)
 
     @cached_property
-    def _coin(self) -> Coin:
+    def _law(self) -> CoinLaw:
         """Heads: the own bit is one."""
-        odds = self.num_ones * exp_lower(min(self.local_epsilon, 60.0))
-        return Coin.at_most(odds / (odds + self.prime - self.num_ones))
-
-    @cached_property
-    def _ratio(self) -> Fraction:
-        """Probability of a seed that gives a one over that of a seed that gives a zero."""
-        heads = Fraction(self._coin.threshold, WORD_VALUES)
-        return heads / (1 - heads) * (self.prime - self.num_ones) / self.num_ones
+        return CoinLaw(self.num_ones, self.prime - self.num_ones, self.local_epsilon)
 
     def log_ratio_max(self) -> float:
-        # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
-        return min(self.local_epsilon, math.log1p(float(self._ratio - 1)))
+        return self._law.log_ratio_max
 
     @property
     def statistic_shape(self) -> tuple[int, ...]:
@@ -173,7 +163,7 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
                 values,
                 words[:, 0],
                 seeds,
-                np.uint64(self._coin.threshold),
+                np.uint64(self._law.coin.threshold),
                 np.uint64(self.prime),
                 np.uint64(slopes),
                 np.uint64(ones),
@@ -210,19 +200,19 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
     @property
     def cond_entropy_bits(self) -> float:
         """The coin, and one of the seeds that show its side."""
-        heads, zeros = self._coin.probability, self.prime - self.num_ones
+        heads, zeros = self._law.coin.probability, self.prime - self.num_ones
         seeds = heads * math.log2(self.num_ones) + (1 - heads) * math.log2(zeros)
         return binary_entropy(heads) + seeds + self.length * math.log2(self.prime)
 
     @property
     def support_probabilities(self) -> tuple[float, float]:
-        return self._coin.probability, self.num_ones / self.prime
+        return self._law.coin.probability, self.num_ones / self.prime
 
     def channel(self) -> np.ndarray:
         """P(report | value) where the table has at most four million entries."""
         if self._num_reports * self.domain_size > _MAX_CHANNEL_ENTRIES:
             return super().channel()
-        heads = self._coin.probability
+        heads = self._law.coin.probability
         own = heads / (self.num_ones * self.prime**self.length)
         other = (1 - heads) / ((self.prime - self.num_ones) * self.prime**self.length)
         slopes, image = np.divmod(np.arange(self._num_reports)[:, None], self.prime)
@@ -242,7 +232,7 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
         because the bits are pairwise independent."""
         q = self.num_ones / self.prime
         return ShufflePair.two_level(
-            float(self._ratio), q, q * q, "pairwise independent RAPPOR's own blanket"
+            float(self._law.ratio), q, q * q, "pairwise independent RAPPOR's own blanket"
         )
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
@@ -251,7 +241,7 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
         triples: tuple[float, ...] = ()
         if self.domain_size > 2 and self.prime > 2:
             triples = (finite_fields.triple_overlap(self.prime, self.num_ones),)
-        return two_level_witnesses(float(self._ratio), q, q * q, triples)
+        return two_level_witnesses(float(self._law.ratio), q, q * q, triples)
 
 
 @kernel

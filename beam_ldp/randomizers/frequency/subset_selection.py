@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar
@@ -19,10 +18,8 @@ from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
     MAX_WASTE,
-    WORD_VALUES,
-    Coin,
+    CoinLaw,
     bits_for,
-    exp_lower,
     kernel,
     multiply_high,
     smallest_uint,
@@ -99,25 +96,17 @@ class SubsetSelection(FrequencyOracle):
         return self.subset_size
 
     @cached_property
-    def _coin(self) -> Coin:
+    def _law(self) -> CoinLaw:
         """Heads: the set holds the own value."""
-        odds = self._size * exp_lower(min(self.local_epsilon, 60.0))
-        return Coin.at_most(odds / (odds + self.domain_size - self._size))
-
-    @cached_property
-    def _ratio(self) -> Fraction:
-        """Probability of a set with the own value over that of a set without it."""
-        heads = Fraction(self._coin.threshold, WORD_VALUES)
-        return heads / (1 - heads) * (self.domain_size - self._size) / self._size
+        return CoinLaw(self._size, self.domain_size - self._size, self.local_epsilon)
 
     def log_ratio_max(self) -> float:
-        # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
-        return min(self.local_epsilon, math.log1p(float(self._ratio - 1)))
+        return self._law.log_ratio_max
 
     @property
     def cond_entropy_bits(self) -> float:
         """The coin, and the other members, or all of them, of a uniform set."""
-        k, w, p = self.domain_size, self._size, self._coin.probability
+        k, w, p = self.domain_size, self._size, self._law.coin.probability
         with_own, without = _log2_sets(k - 1, w - 1), _log2_sets(k - 1, w)
         return binary_entropy(p) + p * with_own + (1 - p) * without
 
@@ -165,7 +154,7 @@ class SubsetSelection(FrequencyOracle):
         """Fill `reports`; the rows that met one of the words that would make a draw uneven."""
         k, w = np.int64(self.domain_size), np.int64(self._size)
         uneven = np.zeros(len(values), dtype=np.bool_)
-        threshold = np.uint64(self._coin.threshold)
+        threshold = np.uint64(self._law.coin.threshold)
         if not self._as_bits and (w <= _RANKED or 8 * w * w <= k):
             _draw_lists(values, words, k, w, threshold, reports, uneven)
             return np.flatnonzero(uneven)
@@ -188,13 +177,13 @@ class SubsetSelection(FrequencyOracle):
 
     @property
     def support_probabilities(self) -> tuple[float, float]:
-        p = self._coin.probability
+        p = self._law.coin.probability
         return p, (self._size - p) / (self.domain_size - 1)
 
     @property
     def pair_support(self) -> tuple[float, float]:
         """Given the coin, the other members are uniform."""
-        k, w, p = self.domain_size, self._size, self._coin.probability
+        k, w, p = self.domain_size, self._size, self._law.coin.probability
         own = p * (w - 1) / (k - 1)
         if k == 2:
             return own, 0.0
@@ -204,7 +193,7 @@ class SubsetSelection(FrequencyOracle):
         """P(report | value) for up to 12 categories; rows are the sets in lexicographic order."""
         if self.domain_size > _MAX_CHANNEL_VALUES:
             return super().channel()
-        k, w, p = self.domain_size, self._size, self._coin.probability
+        k, w, p = self.domain_size, self._size, self._law.coin.probability
         holds = np.array([[x in s for x in range(k)] for s in combinations(range(k), w)])
         return np.where(holds, p / math.comb(k - 1, w - 1), (1 - p) / math.comb(k - 1, w))
 
@@ -229,12 +218,14 @@ class SubsetSelection(FrequencyOracle):
         """The own blanket, exactly: every set misses some value, so the blanket is uniform; two
         values split the sets into four hypergeometric classes, the same for every pair."""
         one, two, _ = self._overlaps()
-        return ShufflePair.two_level(float(self._ratio), one, two, "subset selection's own blanket")
+        return ShufflePair.two_level(
+            float(self._law.ratio), one, two, "subset selection's own blanket"
+        )
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         one, two, three = self._overlaps()
         triples = (three,) if self.domain_size > 2 else ()
-        return two_level_witnesses(float(self._ratio), one, two, triples)
+        return two_level_witnesses(float(self._law.ratio), one, two, triples)
 
     def pack(self, reports: np.ndarray) -> bytes:
         """Members in increasing order, or one bit per category: whichever is shorter."""
