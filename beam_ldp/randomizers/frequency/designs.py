@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -78,6 +79,41 @@ class Design:
         weight = s + (v - s) * inverse
         q = (overlap + (s - overlap) * inverse) / weight
         return q * (1 - q) / ((s - overlap) / weight) ** 2
+
+
+class OfDesign:
+    """What an oracle says of itself whose values favour the residues of a difference set.
+
+    Attributes:
+        design: the set's name.
+    """
+
+    domain_size: int
+    design: str | None
+
+    @cached_property
+    def _set(self) -> Design:
+        assert self.design is not None
+        return Design.from_text(self.design, self.domain_size)
+
+    def _check_residues(self) -> None:
+        if self._set.modulus < self.domain_size:
+            raise ValueError(
+                f"design must have at least {self.domain_size} residues, got {self._set.modulus}"
+            )
+
+    @property
+    def difference_set(self) -> DifferenceSet:
+        """What value 0 favours."""
+        return self._set.residues
+
+    @property
+    def num_symbols(self) -> int:
+        return self._set.modulus
+
+    @property
+    def num_favoured(self) -> int:
+        return self._set.size
 
 
 def designs(domain_size: int, local_epsilon: float) -> Iterator[tuple[float, Design]]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Rng
-from beam_ldp.randomizers.finite_fields import DifferenceSet
-from beam_ldp.randomizers.frequency.designs import DESIGN_FORMS, Design, designs
+from beam_ldp.randomizers.frequency.designs import DESIGN_FORMS, Design, OfDesign, designs
 from beam_ldp.randomizers.frequency.recoverability import key_entropy
 from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
 from beam_ldp.randomizers.identity import canonical_ids
@@ -23,7 +21,7 @@ _MOST_NOISE = 1.5  # times the least, that a key of less entropy may cost
 
 
 @dataclass(frozen=True)
-class RecoverableResponse(CyclicOracle):
+class RecoverableResponse(OfDesign, CyclicOracle):
     """A report y = x + u modulo v of a value x, and its key u: y - u is the value again.
 
     The report protects the value against everybody who sees it and not the key, as that of any
@@ -68,10 +66,7 @@ class RecoverableResponse(CyclicOracle):
         elif not isinstance(chosen, str):
             raise ValueError(f"design must be {DESIGN_FORMS}, got {chosen!r}")
         object.__setattr__(self, "design", chosen)
-        if self._set.modulus < self.domain_size:
-            raise ValueError(
-                f"design must have at least {self.domain_size} residues, got {self._set.modulus}"
-            )
+        self._check_residues()
 
     @classmethod
     def with_least_key(cls, domain_size: int, local_epsilon: float) -> RecoverableResponse:
@@ -90,24 +85,6 @@ class RecoverableResponse(CyclicOracle):
 
         good = [one for one in found if one[0] <= _MOST_NOISE * least]
         return cls(domain_size, local_epsilon, min(good, key=bits)[1].text)
-
-    @cached_property
-    def _set(self) -> Design:
-        assert self.design is not None
-        return Design.from_text(self.design, self.domain_size)
-
-    @property
-    def difference_set(self) -> DifferenceSet:
-        """What value 0 favours: the likely keys."""
-        return self._set.residues
-
-    @property
-    def num_symbols(self) -> int:
-        return self._set.modulus
-
-    @property
-    def num_favoured(self) -> int:
-        return self._set.size
 
     # Keys ---------------------------------------------------------------------------------
 

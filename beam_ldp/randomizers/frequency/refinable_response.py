@@ -13,8 +13,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.entropy import entropy_bits
-from beam_ldp.randomizers.finite_fields import DifferenceSet
-from beam_ldp.randomizers.frequency.designs import Design, designs
+from beam_ldp.randomizers.frequency.designs import OfDesign, designs
 from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
 from beam_ldp.randomizers.words import MAX_WASTE, WORD_VALUES, TwoLevelLaw, exp_lower
 
@@ -94,7 +93,7 @@ class MixedLaw(TwoLevelLaw):
 
 
 @dataclass(frozen=True)
-class RefinableResponse(CyclicOracle):
+class RefinableResponse(OfDesign, CyclicOracle):
     """One public report for readers of different rights: successive refinement.
 
     With levels e_1 > ... > e_d the report Y_d protects its value with e_d against everybody. It is
@@ -144,10 +143,7 @@ class RefinableResponse(CyclicOracle):
         object.__setattr__(self, "levels", levels)
         if self.design is None:
             object.__setattr__(self, "design", best_design(self.domain_size, levels))
-        if self._set.modulus < self.domain_size:
-            raise ValueError(
-                f"design must have at least {self.domain_size} residues, got {self._set.modulus}"
-            )
+        self._check_residues()
 
     @classmethod
     def of_levels(cls, domain_size: int, levels: Sequence[float]) -> RefinableResponse:
@@ -160,23 +156,6 @@ class RefinableResponse(CyclicOracle):
         """From the largest to that of the public report."""
         assert self.levels is not None
         return self.levels
-
-    @cached_property
-    def _set(self) -> Design:
-        assert self.design is not None
-        return Design.from_text(self.design, self.domain_size)
-
-    @property
-    def difference_set(self) -> DifferenceSet:
-        return self._set.residues
-
-    @property
-    def num_symbols(self) -> int:
-        return self._set.modulus
-
-    @property
-    def num_favoured(self) -> int:
-        return self._set.size
 
     @cached_property
     def _law(self) -> MixedLaw:
