@@ -202,6 +202,16 @@ def one_row_of(user_id: str) -> str:
     return f"one row of each {user_id}"
 
 
+def canonical_text(told: Any) -> str:
+    """JSON-able values as ASCII text, the same for equal values."""
+    return json.dumps(told, sort_keys=True, separators=(",", ":"))
+
+
+def config_digest(told: Any) -> bytes:
+    """16 bytes that identify JSON-able values, such as all parameters of a mechanism."""
+    return hashlib.sha256(canonical_text(told).encode()).digest()[:16]
+
+
 def digest_of(*parts: bytes) -> bytes:
     """16 bytes that identify a list of byte strings."""
     return hashlib.sha256(length_prefixed(*parts)).digest()[:16]

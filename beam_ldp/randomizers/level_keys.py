@@ -28,7 +28,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.identity import ReleaseIdentity, canonical_text
 from beam_ldp.randomizers.randomness import check_key, derive_key, drawn_under, encrypt_blocks
 
 KEY_BYTES = 32
@@ -205,8 +205,7 @@ class LevelKey:
 
 
 def _checksum(told: dict[str, object]) -> str:
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[: 2 * _CHECKSUM_BYTES]
+    return hashlib.sha256(canonical_text(told).encode()).hexdigest()[: 2 * _CHECKSUM_BYTES]
 
 
 def fresh_ids(count: int) -> np.ndarray:

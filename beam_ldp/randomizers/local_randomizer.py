@@ -5,9 +5,7 @@ One mechanism is one frozen dataclass. It knows nothing of Beam, TensorFlow or M
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -19,7 +17,7 @@ import numpy as np
 
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.identity import ReleaseIdentity, config_digest
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
 from beam_ldp.randomizers.report_format import ReportFormat
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, smallest_group
@@ -298,8 +296,7 @@ class LocalRandomizer(ReportFormat):
 
     def config_digest(self) -> bytes:
         """16 bytes that identify the mechanism and all its parameters."""
-        canonical = json.dumps(self.to_config(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).digest()[:16]
+        return config_digest(self.to_config())
 
 
 def accounting(module: str) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.bits import crc32_of_rows
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.identity import ReleaseIdentity, canonical_text
 
 MAGIC = b"\x89LDP"  # no text begins with that byte
 FORMAT_VERSION = 2
@@ -112,7 +112,7 @@ class ReleaseTerms:
     @property
     def mechanism_text(self) -> str:
         """The mechanism's parameters as the text whose digest stands in the identity."""
-        return json.dumps(self.randomizer.to_config(), sort_keys=True, separators=(",", ":"))
+        return canonical_text(self.randomizer.to_config())
 
     @cached_property
     def head(self) -> bytes:

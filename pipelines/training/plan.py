@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -24,7 +22,7 @@ from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.facts import DataFacts
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import DISTILLATION, SHUFFLED_EPOCHS, TrainingQuestion
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.identity import ReleaseIdentity, config_digest
 
 _ROWS = 10  # of a printed price list
 
@@ -239,9 +237,9 @@ class TrainingPlan(ABC):
         return ReleaseIdentity(
             self.settings.dataset,
             release_id,
-            mechanism=_digest(self.asked).hex(),
+            mechanism=config_digest(self.asked).hex(),
             columns=("train", self.question.algorithm, self.model),
-            values=_digest(asked).hex(),
+            values=config_digest(asked).hex(),
             privacy_unit=self.settings.charge.privacy_unit,
         )
 
@@ -279,12 +277,6 @@ _NOT_ASKED = frozenset(
         "dropout",
     )
 )
-
-
-def _digest(told: Any) -> bytes:
-    """16 bytes that identify JSON-able values; of a mechanism's configuration, its own digest."""
-    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).digest()[:16]
 
 
 def composed(event: dp_accounting.DpEvent, rounds: int, delta: float) -> PrivacyBound:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.discrete_laplace import discrete_laplace
+from beam_ldp.randomizers.identity import config_digest
 from beam_ldp.randomizers.randomness import FreshWords
 
 Floats = NDArray[np.float64]
@@ -133,8 +132,7 @@ class CentralSums:
 
     def config_digest(self) -> bytes:
         """16 bytes that identify the mechanism and its parameters."""
-        canonical = json.dumps(self.to_config(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).digest()[:16]
+        return config_digest(self.to_config())
 
     def standard_error(self, count: int) -> float:
         """Of the mean of `count` people's rewards, at most: of noise, and of which people came."""
