@@ -79,7 +79,7 @@ def picture(record: TrainRecord, curves: dict[str, Any]) -> bytes:
         local = f"local epsilon = {number(record.report_epsilon)}, "
     shown = "personal_accuracy" if personal else "accuracy"
     priced = [row for row in rows if row["epsilon_thesis"] is not None]
-    return plot_training(
+    return _plot(
         [row["epsilon"] for row in rows],
         [row[shown] for row in rows],
         ([r["epsilon_thesis"] for r in priced], [r["accuracy"] for r in priced]),
@@ -93,7 +93,7 @@ def picture(record: TrainRecord, curves: dict[str, Any]) -> bytes:
     )
 
 
-def plot_training(
+def _plot(
     epsilons: Sequence[float],
     accuracies: Sequence[float],
     thesis: tuple[Sequence[float], Sequence[float]],

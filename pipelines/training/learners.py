@@ -53,7 +53,7 @@ def flows_of_plan(plan: TrainingPlan) -> tuple[Flow, ...]:
 # Randomized reports ---------------------------------------------------------------------------
 
 
-def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> Schedule:
+def _schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> Schedule:
     """Step sizes by round, of pieces that are given by epoch."""
     pieces, last = settings.rates
     starts = [0, *(until for _, until in pieces)]
@@ -81,7 +81,7 @@ class ReportLearner(Learner):
             aggregator = self._aggregator(plan)
         model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, MODEL_SEED)
         if settings.question.algorithm == CLDP_SGD:
-            schedule = schedule_of(settings, plan.rounds_per_epoch)
+            schedule = _schedule_of(settings, plan.rounds_per_epoch)
             self.process = build_cldp_sgd(
                 model_fn,
                 norm=settings.question.norm,

@@ -29,9 +29,13 @@ from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.settings.sections import MOST_PROMISED
 
-SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for
+_SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for
 
-_L2 = (PrivUnit, PrivUnitGaussian, SeparatedMean, L2Mean)
+_OF_NORM: dict[str, tuple[type[MeanRandomizer], ...]] = {
+    "l2": (PrivUnit, PrivUnitGaussian, SeparatedMean, L2Mean),
+    "linf": (LInfMean,),
+    "l1": (L1Mean,),
+}
 
 
 def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
@@ -41,39 +45,17 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
         UsageError: if the flags do not fit the data.
         NothingReleasedError: if the target does not allow a single round.
     """
-    check_fits(settings, data)
+    _check_fits(settings, data)
     model = model_of(settings.question.model, data.shape)
     about = settings, data, model, count_parameters(model, data.shape, data.num_classes), 0
     try:
-        plan = cut_to_target(_plan(settings, about))
+        plan = _cut_to_target(_plan(settings, about))
         plan.epsilon_of(1)  # what has no price is refused here
     except ValueError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
     _check_local(plan)
     _check_least(plan)
     return plan
-
-
-def check_fits(settings: TrainSettings, data: DataFacts) -> None:
-    """Refuses flags that do not fit the data.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    if (settings.question.clients_per_round or 1) > data.num_clients:
-        raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
-    if (settings.question.least_clients or 1) > data.num_clients:
-        raise UsageError(f"--least-clients must be at most {data.num_clients:,}, the clients")
-    sampling = settings.question.sampling
-    if (
-        sampling in ("self", SHUFFLED_EPOCHS)
-        and settings.question.clients_per_round == data.num_clients
-    ):
-        raise UsageError(
-            f"--sampling {sampling} needs fewer --clients-per-round than there are clients"
-        )
-    if settings.question.points_per_client > data.points_per_client:
-        raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
 
 
 def _plan(
@@ -85,7 +67,7 @@ def _plan(
     if settings.question.algorithm == LOCAL_CENTRAL:
         mechanism = SeparatedMean(dimension, settings.local_epsilon, radius=settings.clip)
         return LocalCentralPlan(*about, mechanism)
-    bit = bit_for(SHARE_OF_BIT * settings.local_epsilon) if settings.adaptive_clip else None
+    bit = _bit_for(_SHARE_OF_BIT * settings.local_epsilon) if settings.adaptive_clip else None
     return ReportPlan(*about, mechanism_for(settings, dimension), bit)
 
 
@@ -99,10 +81,8 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
     """
     epsilon, radius, norm = settings.local_epsilon, settings.clip, settings.question.norm
     if settings.adaptive_clip:  # the norm of a round scales it
-        epsilon, radius = epsilon - SHARE_OF_BIT * epsilon, 1.0
-    by_name = {kind.__name__: kind for kind in _L2}
-    if norm != "l2":
-        by_name = {"LInfMean": LInfMean} if norm == "linf" else {"L1Mean": L1Mean}  # type: ignore[dict-item]
+        epsilon, radius = epsilon - _SHARE_OF_BIT * epsilon, 1.0
+    by_name = {kind.__name__: kind for kind in _OF_NORM[norm]}
     name = next(iter(by_name)) if settings.mechanism.name == "auto" else settings.mechanism.name
     if name not in by_name:
         raise UsageError(
@@ -127,21 +107,17 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
         raise UsageError(f"--mechanism {name}: {error}") from None
 
 
-def bit_for(local_epsilon: float) -> BinaryVectorMean:
+def _bit_for(local_epsilon: float) -> BinaryVectorMean:
     """What randomizes a client's bit about its norm, with an adaptive clip of that budget."""
     return BinaryVectorMean(1, local_epsilon, messages=(1,), message_epsilons=(local_epsilon,))
 
 
-def cut_to_target(plan: TrainingPlan) -> TrainingPlan:
-    """The plan with as many rounds as the target allows.
-
-    Raises:
-        NothingReleasedError: if that is not even one.
-    """
+def _cut_to_target(plan: TrainingPlan) -> TrainingPlan:
+    """The plan with as many rounds as the target allows; else a NothingReleasedError."""
     plan = replace(plan, rounds=plan.planned_rounds)
     target = plan.settings.privacy.epsilon
     if target is not None:
-        plan = replace(plan, rounds=rounds_within(plan, target))
+        plan = replace(plan, rounds=_rounds_within(plan, target))
     if plan.rounds == 0:
         raise NothingReleasedError(
             f"--epsilon {target:g} does not allow one round, which costs "
@@ -150,7 +126,7 @@ def cut_to_target(plan: TrainingPlan) -> TrainingPlan:
     return plan
 
 
-def rounds_within(plan: TrainingPlan, target: float) -> int:
+def _rounds_within(plan: TrainingPlan, target: float) -> int:
     """The most rounds, of those planned, whose price does not exceed the target."""
     accountant = ShuffleAccountant()
 
@@ -167,6 +143,24 @@ def rounds_within(plan: TrainingPlan, target: float) -> int:
         middle = (fits + least) // 2
         fits, least = (fits, middle) if exceeds(middle) else (middle, least)
     return fits
+
+
+def _check_fits(settings: TrainSettings, data: DataFacts) -> None:
+    """A UsageError where flags do not fit the data."""
+    if (settings.question.clients_per_round or 1) > data.num_clients:
+        raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
+    if (settings.question.least_clients or 1) > data.num_clients:
+        raise UsageError(f"--least-clients must be at most {data.num_clients:,}, the clients")
+    sampling = settings.question.sampling
+    if (
+        sampling in ("self", SHUFFLED_EPOCHS)
+        and settings.question.clients_per_round == data.num_clients
+    ):
+        raise UsageError(
+            f"--sampling {sampling} needs fewer --clients-per-round than there are clients"
+        )
+    if settings.question.points_per_client > data.points_per_client:
+        raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
 
 
 def _check_local(plan: TrainingPlan) -> None:

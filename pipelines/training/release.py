@@ -51,12 +51,12 @@ def release(
     """
     record = make_record(plan, left_out, ran, charge)
     curves = curves_as_json(plan, ran, beside)
-    write(folder, plan, model, record, curves)
+    _write(folder, plan, model, record, curves)
     publishing.release(charge, record, folder, staging)
     return record, curves
 
 
-def write(
+def _write(
     folder: outputs.OutputFolder,
     plan: TrainingPlan,
     model: bytes,
