@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from beam_ldp.pipelines.bandits.actions import MOST_ACTIONS, read_actions
 from beam_ldp.pipelines.bandits.start import rounding_option, start, width_option
@@ -94,6 +93,8 @@ def plan(
     \b
     exit codes: 0 done; 2 a flag or the file does not fit
     """
+    import numpy as np
+
     from beam_ldp.pipelines.bandits.policies import policies_json, show_policies
     from beam_ldp.pipelines.views.bandits import Forecast, plan_json, show_plan
     from beam_ldp.protocols.bandits.elimination import LinearBandit
@@ -150,6 +151,8 @@ def simulate(
     \b
     exit codes: 0 done; 2 a flag or the file does not fit
     """
+    import numpy as np
+
     from beam_ldp.pipelines.bandits.policies import policies_json, show_policies
     from beam_ldp.pipelines.views.bandits import curves_json, plot, show_curves
     from beam_ldp.protocols.bandits.elimination import LinearBandit
