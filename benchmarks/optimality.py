@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning import plan_frequencies, plan_means
 from beam_ldp.randomizers.estimate import readable
@@ -110,8 +111,9 @@ def central_rows(norm: str, dimension: int) -> list[Central]:
         shares = SplitAndMixMean.for_shuffle(dimension, EPSILON, DELTA, PEOPLE, honest_fraction=1.0)
         reference = gaussian_reference(dimension, gaussian_mu(EPSILON, DELTA), PEOPLE)
         times = shares.mean_squared_error(PEOPLE) / reference
+        price = event_epsilon(shuffled_event(shares, PEOPLE), DELTA)
         found.append(Central(
-            task, "SplitAndMixMean", math.inf, shares.bits_per_report, times, math.nan
+            task, "SplitAndMixMean", math.inf, shares.bits_per_report, times, price / price.lower
         ))  # fmt: skip
     for plan in plan_means(PEOPLE, dimension, norm, epsilon=EPSILON, delta=DELTA):  # type: ignore[arg-type]
         if plan.excluded or plan.epsilon is None:

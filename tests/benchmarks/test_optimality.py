@@ -39,6 +39,16 @@ def test_frequencies_are_compared_with_subset_selection() -> None:
             assert not math.isfinite(times) or float(cell) == pytest.approx(times, rel=0.02)
 
 
+def test_shares_cost_what_their_sums_tell_but_for_little() -> None:
+    row = optimality.central_rows("l2", 256)[0]
+    _, bits, times, above = cells(row.task, row.mechanism)
+    assert (row.mechanism, int(bits)) == ("SplitAndMixMean", row.bits)
+    assert float(times) == pytest.approx(row.times, rel=0.01)
+    assert 1 <= row.above_attack < 1.01 and float(above) == pytest.approx(
+        row.above_attack, abs=6e-4
+    )
+
+
 def test_every_mechanism_and_every_kind_of_event_has_a_row() -> None:
     offered = {kind.__name__ for task in ("mean", "frequency") for kind in registry.offered(task)}
     named = set(re.findall(r"^\| [^|]+ \| (\w+) \|", PAGE, re.M))
