@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.flags import format_option
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
 
 if TYPE_CHECKING:
@@ -398,7 +398,8 @@ def show_status(console: Console, status: BudgetStatus) -> None:
     )  # fmt: skip
     console.print(
         f"epsilon {number(status.spent)} spent, {number(status.reserved)} reserved, "
-        f"{status.left:.4g} left of {granted.epsilon:g} at delta = {granted.delta:g}{period}"
+        f"{rounded_down(status.left)} left of {granted.epsilon:g} at delta = {granted.delta:g}"
+        f"{period}"
     )
     limit = "no limit" if granted.local_epsilon is None else f"of {granted.local_epsilon:g}"
     local = number(status.local_committed)

@@ -6,6 +6,7 @@ import io
 import math
 import sys
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,9 @@ def statement_of(tracker: PrivacyTracker) -> str:
         f"epsilon = {_number(spent.local_epsilon)}",
     ]
     if fixed is not None and fixed.lower:
-        lines.append(f"* no analysis can prove less than epsilon = {fixed.lower:.4g}")
+        lines.append(
+            f"* no analysis can prove less than epsilon = {_rounded(fixed.lower, ROUND_FLOOR)}"
+        )
     lines += [
         "* that a person took part is not protected",
         "* charged to the budget ledger: "
@@ -98,7 +101,12 @@ def statement_of(tracker: PrivacyTracker) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "unbounded"
+    return _rounded(value, ROUND_CEILING) if math.isfinite(value) else "unbounded"
+
+
+def _rounded(value: float, rounding: str) -> str:
+    """Four significant digits: of costs never below them, of what is below costs never above."""
+    return f"{float(Context(4, rounding).create_decimal(repr(float(value)))):.4g}"
 
 
 def statement_page(title: str, statement: str) -> str:

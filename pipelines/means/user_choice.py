@@ -264,9 +264,10 @@ def _counted(words: Words, record: UserMeanRecord) -> str:
 
 
 def _round(one: dict[str, Any]) -> str:
-    price = "" if one["epsilon"] is None else f", epsilon = {one['epsilon']:.4g}"
+    price = "" if one["epsilon"] is None else f", epsilon = {number(one['epsilon'])}"
     at = f" at delta = {one['delta']:.3g}" if price and one["delta"] else ""
-    budget = "" if one["local_epsilon"] is None else f", local epsilon = {one['local_epsilon']:.4g}"
+    local = one["local_epsilon"]
+    budget = "" if local is None else f", local epsilon = {number(local)}"
     return (
         f"round {one['round']}: {one['asks']} by {one['mechanism']}{budget}{price}{at}; "
         f"{one['people']:,} people hide each other"

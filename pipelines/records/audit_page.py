@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import number, rounded_down
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import AuditReport, Budget, Charge, Population
@@ -168,7 +168,7 @@ def _spent(budget: Budget, curve: Sequence[CumulativePoint]) -> dict[str, Any]:
     return {
         "budget": f"{budget.epsilon:g} at delta = {budget.delta:g}",
         "stands": number(stands),
-        "remains": f"{max(0.0, budget.epsilon - stands):.4g}",
+        "remains": rounded_down(max(0.0, budget.epsilon - stands)),
         "local": f"{number(local)} ({limit})",
         "curves": [drawing for drawing in drawings if drawing is not None],
     }

@@ -17,6 +17,7 @@ from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.lost_runs import find_lost_runs
 from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
+from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -171,9 +172,10 @@ def would_grant(
             quota=settings.charge.quota,
             privacy_unit=settings.charge.privacy_unit,
         )
+    remains = rounded_down(max(0.0, budget.epsilon - committed))
     return (
-        f"epsilon {committed:.4g} of {budget.epsilon:g} at delta = {budget.delta:g} would be spent "
-        f"or reserved with this run, {max(0.0, budget.epsilon - committed):.4g} would remain"
+        f"epsilon {number(committed)} of {budget.epsilon:g} at delta = {budget.delta:g} would be "
+        f"spent or reserved with this run, {remains} would remain"
     )
 
 

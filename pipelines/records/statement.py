@@ -15,7 +15,7 @@ from typing import Any
 from beam_ldp.pipelines.records.forging import forged_said, mechanism_of
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.shares_words import is_in_shares, words_in_shares
-from beam_ldp.pipelines.records.wording import many, number, promise, rounded_down
+from beam_ldp.pipelines.records.wording import factor, many, number, promise, rounded_down
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 
@@ -378,15 +378,11 @@ def _who(record: PrivacyRecord) -> str:
             f"* **{words.shuffler}\n"
             f"* **The collector**, and everybody who reads the result. {words.left} {words.credit}",
             "Epsilon bounds how well anybody can tell one value from another: the odds change by "
-            f"at most a factor of e^epsilon, {_odds(record.epsilon)} here (but for a probability "
-            f"of delta = {record.delta:g}), and e^(local epsilon), {_odds(record.local_epsilon)}, "
+            f"at most a factor of e^epsilon, {factor(record.epsilon)} here (but for a probability "
+            f"of delta = {record.delta:g}), and e^(local epsilon), {factor(record.local_epsilon)}, "
             f"for somebody who sees {words.itself}.",
         ]
     )
-
-
-def _odds(epsilon: float | None) -> str:
-    return "without bound" if epsilon is None or epsilon > 700 else readable(math.exp(epsilon))
 
 
 def _what_is_public(record: PrivacyRecord) -> str:

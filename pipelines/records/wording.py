@@ -27,6 +27,19 @@ def number(value: float | None) -> str:
     return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
 
 
+def factor(epsilon: float | None) -> str:
+    """e^epsilon, by which odds change at most: four significant digits, rounded up.
+
+    >>> factor(1.1), factor(8.0), factor(100.0), factor(None)
+    ('3.005', '2,981', '2.689e+43', 'without bound')
+    """
+    if epsilon is None or epsilon > 700:
+        return "without bound"
+    value = math.exp(epsilon)
+    scale = 10.0 ** (3 - math.floor(math.log10(value)))
+    return f"{math.ceil(round(value * scale, 6)) / scale:,.15g}"
+
+
 def promise(local_epsilon: float | None) -> str:
     """A local epsilon; infinite where nothing but a shuffler or a server protects people.
 

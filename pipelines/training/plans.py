@@ -121,7 +121,7 @@ def _cut_to_target(plan: TrainingPlan) -> TrainingPlan:
     if plan.rounds == 0:
         raise NothingReleasedError(
             f"--epsilon {target:g} does not allow one round, which costs "
-            f"{float(plan.epsilon_of(1)):.4g}: nothing was trained"
+            f"{number(plan.epsilon_of(1))}: nothing was trained"
         )
     return plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
@@ -13,7 +12,7 @@ from beam_ldp.pipelines.records.forging import (
     mechanism_of,
 )
 from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
-from beam_ldp.pipelines.records.wording import number, rounded_down
+from beam_ldp.pipelines.records.wording import factor, number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
 
 if TYPE_CHECKING:
@@ -294,10 +293,9 @@ def _rests_on(record: TrainRecord) -> str:
             else "the sum of the local epsilons of a report and of the bit about its norm: nothing "
             "better is proved for two messages of different kinds from one sample"
         )
-    odds = "without bound"
-    if record.epsilon is not None and record.epsilon < 700:
-        odds = f"{math.exp(record.epsilon):,.3g}"
-    lines.append(f"odds about anybody change by at most a factor of {odds} (e^epsilon)")
+    lines.append(
+        f"odds about anybody change by at most a factor of {factor(record.epsilon)} (e^epsilon)"
+    )
     return "## What the privacy cost rests on\n\n" + "\n".join(f"* {line}" for line in lines)
 
 

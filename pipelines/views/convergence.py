@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -90,7 +91,7 @@ class Question:
             table.add_column(name, justify="right", no_wrap=True)
         for one in found:
             cells = (
-                f"{one.rounds:,}", f"{one.local_epsilon:.3f}", f"{one.epsilon:.4f}",
+                f"{one.rounds:,}", number(one.local_epsilon), number(one.epsilon),
                 f"{one.first_step:.3g}", f"{one.noise_share:.0%}", f"{one.bits:,.0f}",
                 f"{one.gap:.3g}" if one.gap < problem.any_gap else "no bound",
             )  # fmt: skip

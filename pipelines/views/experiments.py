@@ -17,6 +17,7 @@ from beam_ldp.experiments.arms import normal_arms
 from beam_ldp.experiments.channel import NO_NOISE, BitChannel
 from beam_ldp.experiments.designing import people_needed
 from beam_ldp.experiments.simple import normal_people
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -64,7 +65,7 @@ def show(plan: ExperimentPlan, output: Path | None, plot: Path | None) -> None:
             table.add_row(f"  {escape(printable(arm))}", f"{people:,}", "")
     table.add_row("decided by", "", _rule(plan))
     table.add_row(
-        "privacy cost", f"{plan.central_epsilon():.4f}",
+        "privacy cost", number(plan.central_epsilon()),
         f"central epsilon at delta {plan.delta:g}, shuffled among {plan.crowd():,}; local epsilon "
         f"{plan.local_epsilon:g} without a shuffler",
     )  # fmt: skip

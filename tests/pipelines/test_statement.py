@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from beam_ldp.pipelines.means.user_choice import _round
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.statement import privacy_statement
-from beam_ldp.pipelines.records.wording import number, rounded_down
+from beam_ldp.pipelines.records.wording import factor, number, rounded_down
 from beam_ldp.pipelines.views.tables import price_table
 
 RECORD = PrivacyRecord(
@@ -91,6 +92,20 @@ def test_odds_that_no_float_holds_are_without_bound() -> None:
     said = privacy_statement(replace(RECORD, local_epsilon=701.0))
     assert "without bound, for somebody" in said
     assert "e^(local epsilon), 54.6, for somebody" in privacy_statement(RECORD)
+
+
+@given(st.floats(1e-3, 700.0))
+def test_odds_are_never_said_to_change_by_less_than_they_do(epsilon: float) -> None:
+    """At 1.1 they change by a factor of 3.0042: not of 3."""
+    assert factor(1.1) == "3.005" and factor(0.001) == "1.002"
+    said = float(factor(epsilon).replace(",", ""))
+    assert math.exp(epsilon) * (1 - 1e-8) <= said <= math.exp(epsilon) * 1.001 + 1e-3
+
+
+def test_costs_of_rounds_are_rounded_up() -> None:
+    one = {"round": 1, "asks": "which bin", "mechanism": "M", "people": 9, "delta": 1e-6}
+    said = _round({**one, "epsilon": 1.00001, "local_epsilon": 2.00001})
+    assert "local epsilon = 2.001, epsilon = 1.001 at" in said
 
 
 def test_rows_taken_for_persons_are_said_so() -> None:
