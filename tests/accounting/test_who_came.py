@@ -123,7 +123,8 @@ def test_fakes_who_know_of_each_other_are_never_underpriced(clients, fakes, draw
 
 
 @pytest.mark.parametrize(
-    ("clients", "drawn", "received"), [(4, 4, 2), (6, 3, 2), (6, 4, 2), (5, 5, 4)]
+    ("clients", "drawn", "received"),
+    [(4, 4, 2), (6, 3, 2), (6, 4, 2), (5, 5, 4), (5, 2, 1), (6, 5, 4)],
 )
 def test_lower_enumerated_and_upper_price(clients, drawn, received):
     """Where just as many could come as the price supposes: all three agree on the side they are."""

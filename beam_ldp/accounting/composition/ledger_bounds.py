@@ -38,8 +38,6 @@ from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.lower import bit_atoms, witness_atoms
 from beam_ldp.accounting.reports import (
     SELF,
-    SHUFFLED_EPOCHS,
-    WITHOUT_REPLACEMENT,
     LocalReports,
     SampledReports,
     ShuffledMessages,
@@ -394,16 +392,11 @@ def _batches(event: Any) -> list[tuple[float, int, float]]:
         return [(1.0, 1, 1.0)]
     if isinstance(event, ShuffledReports):
         return [(1.0, event.crowd, 1.0)]
-    if (
-        event.sampling == SHUFFLED_EPOCHS
-    ):  # one person of those who could come, in any of the rounds
+    if event.fixed_size:  # all honest, as they may be: one of those who could come, a whole number
         came = int(event.came * event.drawn_in_all / event.num_drawn)
         rate = came / max(came, event.least_available)
         share = event.points_sampled / event.points_per_client
         return [(1.0, came * event.points_sampled, rate * share)]
-    if event.sampling == WITHOUT_REPLACEMENT:
-        everybody_honest = attr.evolve(event, num_fakes=0)  # as they may be
-        return [(1.0, everybody_honest.num_reports, everybody_honest.rate)]
     from scipy import stats  # takes half a second to load, and only coins ask for it
 
     points = event.num_honest * event.points_per_client
