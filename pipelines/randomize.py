@@ -21,6 +21,7 @@ from rich.markup import escape
 from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
+from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.recovery import new_key
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check
@@ -58,8 +59,11 @@ def to_check(given: Arguments) -> Job:
 def _told(device: DeviceValues, flags: Sequence[str]) -> Job:
     """What is checked first: nothing is charged here, it is where the reports are collected."""
     randomizer = device.release.terms.randomizer
+    asked = device.release.asked
+    promised = asked.epsilon if isinstance(asked, DeviceSharesQuestion) else None
     told = Job.of(device.program, Choice(randomizer, MANY, None, math.nan), flags)
-    return replace(told, local_epsilon=randomizer.local_epsilon, ask=None, is_logged=False)
+    told = replace(told, epsilon=promised, ask=None, is_logged=False)
+    return replace(told, local_epsilon=randomizer.local_epsilon)
 
 
 def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -> dict[str, Any]:
@@ -188,11 +192,11 @@ def _warnings(settings: Settings[Any], device: DeviceValues) -> list[str]:
     found = []
     if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
-    elif not device.release.terms.randomizer.protects_alone:
+    elif isinstance(asked := device.release.asked, DeviceSharesQuestion):
         found.append(
             "local epsilon is infinite: an envelope holds all shares of one person, and whoever "
             "sees it reads the vector almost exactly. Send it to a collector who is trusted, and "
-            "let nobody else read these files"
+            f"let nobody else read these files. People are promised {asked.promise}"
         )
     elif local > MAX_LOCAL_EPSILON:
         seen = "a report" if device.readers is None else "a report and has the key of that level"

@@ -16,6 +16,7 @@ from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
@@ -277,6 +278,15 @@ class DeviceSharesQuestion(DeviceQuestion):
         if made.to_json() != found:
             raise ValueError("questions: shares are for whoever trusts the collector")
         return made
+
+    @property
+    def promise(self) -> str:
+        """What it promises, for people."""
+        return (
+            f"epsilon = {number(self.epsilon)} at delta = {self.delta:g} against readers of the "
+            f"mean, if {self.min_reports:,} envelopes are added up together at least, "
+            f"{self.honest_fraction:.4g} of them honest"
+        )
 
     @property
     def asked_columns(self) -> tuple[str, ...]:

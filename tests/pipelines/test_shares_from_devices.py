@@ -239,6 +239,14 @@ def test_too_few_are_withheld(place: Path, tmp_path: Path, capsys: Any) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_an_edge_sees_what_is_promised_before_it_answers(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that somebody published may promise little."""
+    assert edge(place, "one", f"{tmp_path}/out", "--dry-run", "--format=json") == DONE
+    assert "local epsilon infinite, epsilon 1 at delta = 1e-06" in capsys.readouterr().out
+
+
 # What is refused --------------------------------------------------------------------------------
 
 
@@ -338,10 +346,16 @@ def test_a_file_without_a_promise_is_refused(place: Path) -> None:
         )
 
 
-def test_an_edge_that_asks_itself_writes_the_question(place: Path, tmp_path: Path) -> None:
-    """Without a published one: the same file, with its envelopes beside it."""
+def test_an_edge_that_asks_itself_writes_the_question(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a published one: the same file, with its envelopes beside it. It says the promise."""
     given = [*ASKED, f"--input={place}/one.csv", f"--output={tmp_path}/out"]
     assert randomize.main(given) == DONE
+    assert (
+        "People are promised epsilon = 1 at delta = 1e-06 against readers of the mean, if 540 "
+        "envelopes are added up together at least, 0.9 of them honest"
+    ) in " ".join(capsys.readouterr().err.split())
     mine, published = tmp_path / "out/release.json", place / "question/release.json"
     assert mine.read_bytes() == published.read_bytes()
     shutil.rmtree(tmp_path / "out")
