@@ -279,7 +279,7 @@ class LocallyPrivateFedAvg(Strategy):
         log(INFO, "\t├──> %s, local epsilon %g a round", type(self.mechanism).__name__,
             self.mechanism.local_epsilon)  # fmt: skip
         log(INFO, "\t├──> Trusted: %s", trusted[self.reader])
-        log(INFO, "\t└──> A result needs %d reports", self.min_reports)
+        log(INFO, "\t└──> Reports that a result needs: %d", self.min_reports)
 
     # Inside --------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ class _Output(NamedTuple):
 
 def _in_words(metrics: dict[str, Any]) -> str:
     """What a reader of the log looks for."""
-    told = f"{metrics['reports']} reports of {metrics['asked']} nodes"
+    told = f"reports {metrics['reports']} of {metrics['asked']}"
     for name in LEFT_OUT:
         if metrics[name]:
             told += f", {metrics[name]} {name}"

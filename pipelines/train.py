@@ -29,6 +29,7 @@ from beam_ldp.pipelines.inputs.sources import (
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
+from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
 from beam_ldp.pipelines.training.facts import known_facts
@@ -110,9 +111,10 @@ def execute(
     elif plan.pricing_note:
         console.print(plan.pricing_note, style="dim", highlight=False)
     if resumed is not None:
+        begun = resumed.rounds_begun
         console.print(
-            f"going on after round {resumed.checkpoint.rounds:,}; {resumed.rounds_begun:,} rounds "
-            "are charged so far",
+            f"going on after round {resumed.checkpoint.rounds:,}; "
+            f"{many(begun, 'round')} {verb(begun, 'is', 'are')} charged so far",
             highlight=False,
         )
     with charged(plan, console, resumed) as (charge, run), workers_ended():

@@ -543,6 +543,6 @@ def _refuse_unknown(budget: TrainingBudget, rounds: int) -> None:
         return
     if budget.spent.num_charges < rounds:
         raise ValueError(
-            f"budget must hold the {rounds} rounds that the state has run; it holds "
+            f"budget must hold all rounds that the state has run, {rounds}; it holds "
             f"{budget.spent.num_charges}"
         )

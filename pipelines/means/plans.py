@@ -12,7 +12,7 @@ from rich.table import Table
 from beam_ldp.pipelines.means.attack import attack_row, show_attacks
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
 from beam_ldp.pipelines.records.forging import forged_as_json, forged_cell, forged_moves
-from beam_ldp.pipelines.records.wording import number, promise
+from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
@@ -67,7 +67,9 @@ class MeanPlans(ComparedPlans):
         if self.planner.ranges is not None:
             where = "in units of half a range"
         delta = f", delta = {settings.privacy.delta:g}" if settings.privacy.delta else ""
-        people = f"{settings.planned_reports:,} people, {self.planner.dimension:,} coordinates"
+        people = (
+            f"{settings.planned_reports:,} people, {many(self.planner.dimension, 'coordinate')}"
+        )
         return f"{people}, {where}{delta}"
 
     def row(self, plan: MeanPlan) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.pipelines.records.wording import many, number
+from beam_ldp.pipelines.records.wording import many, number, verb
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 
@@ -139,7 +139,7 @@ def _bad_rows_said(bad_rows: bytes) -> str:
     if not reasons:
         return ""
     ((reason, _),) = reasons.most_common(1)
-    return f"; {reasons.total():,} rows could not be used, most often: {reason}"
+    return f"; {many(reasons.total(), 'row')} could not be used, most often: {reason}"
 
 
 def gate_bad_rows(num_bad_rows: int, settings: Settings[Any]) -> None:
@@ -244,8 +244,9 @@ def gate_price(price: Price, release: Release, settings: Settings[Any]) -> tuple
     if price.bound is not None and target is not None and float(price.bound) > target * (1 + 1e-12):
         expected = settings.privacy.expected_users
         expectation = "" if expected is None else f" and {expected:,} expected"
+        came = release.num_reports
         said = (
-            f"{release.num_reports:,} reports were received{expectation}: epsilon is "
+            f"{many(came, 'report')} {verb(came, 'was', 'were')} received{expectation}: epsilon is "
             f"{number(float(price.bound))}, above the target {target:g}"
         )
         if not settings.privacy.allow_over_target:

@@ -15,7 +15,7 @@ from typing import Any
 from beam_ldp.pipelines.records.forging import forged_said, mechanism_of
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.shares_words import is_in_shares, words_in_shares
-from beam_ldp.pipelines.records.wording import factor, many, number, promise, rounded_down
+from beam_ldp.pipelines.records.wording import factor, many, number, promise, rounded_down, verb
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 
@@ -114,10 +114,15 @@ def _together(record: PrivacyRecord) -> str:
     )
 
 
+def _received(record: PrivacyRecord) -> str:
+    came = record.num_reports
+    return f"{many(came, 'report')} {verb(came, 'was', 'were')} received"
+
+
 def _counted(record: PrivacyRecord) -> str:
     batches = " in every batch" if record.smallest_batch < record.num_reports else ""
     return (
-        f"{record.num_reports:,} reports were received; {100 * record.honest_fraction:g} % of "
+        f"{_received(record)}; {100 * record.honest_fraction:g} % of "
         f"them{batches} are declared honest (`--honest-fraction`), since fake reports hide nobody. "
         f"The privacy cost counts {record.honest_reports:,}"
     )
@@ -225,7 +230,7 @@ def _without_shuffler(words: Words, record: PrivacyRecord) -> Words:
         crowd="every person on their own: shuffling is given no credit",
         credit="Only the device is trusted (`--model local`): here, too, the local epsilon is the "
         "guarantee.",
-        counted=f"{record.num_reports:,} reports were received. The privacy cost does not depend "
+        counted=f"{_received(record)}. The privacy cost does not depend "
         "on how many there are, nor on whether they are honest: no shuffler is trusted",
         weak="",
     )
@@ -401,14 +406,15 @@ def _what_is_public(record: PrivacyRecord) -> str:
     else:
         hides = f" (`--bad-rows {words.hide_flag}` hides that)" if words.hide_flag else ""
         lines.append(
-            f"* that rows were bad, and how many: {record.num_bad_rows or 0:,} rows{hides};"
+            f"* that rows were bad, and how many: {many(record.num_bad_rows or 0, 'row')}{hides};"
         )
     lines.append("* that a person took part.")
     return "## What is public\n\n" + "\n".join(lines)
 
 
 def _how(record: PrivacyRecord) -> str:
-    bits = "" if record.bits_per_report is None else f", {record.bits_per_report} bits per report"
+    sent = record.bits_per_report
+    bits = "" if sent is None else f", {many(sent, 'bit')} per report"
     lines = [f"* mechanism: {_mechanism(record.mechanism, bits)}"]
     if ":" in str(record.mechanism.get("mechanism", "")):
         lines.append(
@@ -422,7 +428,7 @@ def _how(record: PrivacyRecord) -> str:
         lines.append((words_of(record).noise or _noise(record)) + _again(record))
         if _recoverable(record):
             lines.append(_RECOVERABLE)
-    lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
+    lines.append(f"* nothing would have been released below {many(record.min_reports, 'report')}")
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}"]
     if forged := forged_said(mechanism_of(record.mechanism), unit=words.unit):

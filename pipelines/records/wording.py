@@ -14,6 +14,15 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def verb(count: int, one: str, more: str) -> str:
+    """The word that agrees with so many.
+
+    >>> many(1, "round") + " " + verb(1, "was", "were") + " lost"
+    '1 round was lost'
+    """
+    return one if count == 1 else more
+
+
 def number(value: float | None) -> str:
     """Four significant digits, rounded up: a price that is printed is never below the real one."""
     if value is None:

@@ -15,6 +15,7 @@ from rich.markup import escape
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
+from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -190,9 +191,9 @@ def _settle_part(plan: TrainingPlan, charge: NoCharge, run: TrainingRun, console
         if run.begun:
             charge.settle(settlement(plan, charge, run))
             rounds = (
-                f"all {plan.rounds:,} rounds, to which it was committed"
+                f"all of {many(plan.rounds, 'round')}, to which it was committed"
                 if charge.whole
-                else (f"{run.begun:,} rounds")
+                else many(run.begun, "round")
             )
             console.print(f"run {run_id} was charged for {rounds}", soft_wrap=True)
         else:

@@ -43,6 +43,7 @@ from beam_ldp.pipelines.records.lost_runs import (
     lost_stagings,
     to_disk,
 )
+from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
@@ -226,7 +227,7 @@ class Resumed:
             raise CheckpointError(f"this is another training: it differs in its {differs}")
         if planned != self.checkpoint.planned:
             raise CheckpointError(
-                f"{self.checkpoint.planned:,} rounds were reserved, and {planned:,} are planned now"
+                f"{many(self.checkpoint.planned, 'round')} reserved, and {planned:,} planned now"
             )
 
     def charge(self, settings: TrainSettings, event: dict[str, Any]) -> NoCharge:

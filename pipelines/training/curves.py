@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, known
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
@@ -88,8 +88,8 @@ def picture(record: TrainRecord, curves: dict[str, Any]) -> bytes:
             for name, points in curves["baselines"].items()
         },
         f"{record.model} on {record.dataset}, {record.algorithm}",
-        f"{record.num_clients:,} clients, {record.clients_per_round:,} in a round, {local}delta = "
-        f"{record.delta:g}; against {record.reader}",
+        f"{many(record.num_clients, 'client')}, {record.clients_per_round:,} in a round, {local}"
+        f"delta = {record.delta:g}; against {record.reader}",
     )
 
 

@@ -11,6 +11,7 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.forging import forged_shown
 from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.charge import TrainingRun, known, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
@@ -169,24 +170,25 @@ def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
         }
         found.append(
             f"{why[run.stopped]}: the model is that after {run.released:,} of "
-            f"{plan.planned_rounds:,} rounds"
+            f"{many(plan.planned_rounds, 'round')}"
         )
     elif run.begun < plan.planned_rounds:
         found.append("the target ended the training before all epochs had run")
     if run.withheld:
         found.append(
-            f"{run.withheld:,} of the rounds that are charged were not released: fewer than "
-            f"{plan.least_clients:,} clients came to them"
+            f"{run.withheld:,} of the rounds that are charged {verb(run.withheld, 'was', 'were')} "
+            f"not released: fewer than {many(plan.least_clients, 'client')} came"
         )
     if run.emptied:
         found.append(
-            f"{run.emptied:,} of the rounds that are charged were not released: fewer than "
-            f"{plan.least_clients:,} of their reports were left by the check"
+            f"{run.emptied:,} of the rounds that are charged {verb(run.emptied, 'was', 'were')} "
+            f"not released: the check left fewer than {many(plan.least_clients, 'report')}"
         )
     if run.lost:
-        began = "began and were lost"
+        was = verb(run.lost, "was", "were")
+        began = f"began and {was} lost"
         if plan.rounds_per_event > 1:
-            began = "were lost or never ran, since an epoch is charged whole"
+            began = f"{was} lost or never ran, since an epoch is charged whole"
         found.append(
             f"{run.lost:,} of the rounds that are charged {began}: the model knows nothing of them"
         )

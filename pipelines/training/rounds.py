@@ -22,7 +22,7 @@ from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import many, number, verb
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.checkpoints import Keeper, plain_leaves
 from beam_ldp.pipelines.training.learner import Learner
@@ -200,14 +200,16 @@ def rounds(
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan disagree: nothing is released")
     ran.emptied = rounds_withheld(training.state)
-    least = f"fewer than {plan.least_clients:,}"
+    least = plan.least_clients
     for withheld, why in (
-        (ran.withheld, f"to which {least} clients came"),
-        (ran.emptied, f"of which {least} reports were left"),
+        (ran.withheld, f"to which fewer than {many(least, 'client')} came"),
+        (ran.emptied, f"of which fewer than {many(least, 'report')} were left"),
     ):
         if withheld:
             console.print(
-                f"{withheld:,} rounds {why} were not released; they stay charged", soft_wrap=True
+                f"{many(withheld, 'round')} {why} {verb(withheld, 'was', 'were')} not released, "
+                "and charged",
+                soft_wrap=True,
             )
     if training.withheld or not ran.curve or ran.curve[-1][0].rounds != kept.rounds:
         measured = learner.measure(training.state, kept.rounds)

@@ -13,6 +13,7 @@ from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
+from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.baselines import baselines
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.checkpoints import CheckpointError, Keeper, Resumed
@@ -165,6 +166,7 @@ def _release_last(
         )
         return
     console.print(
-        f"the model after round {kept.rounds:,} is released; {ran.begun:,} rounds are charged",
+        f"the model after round {kept.rounds:,} is released; {many(ran.begun, 'round')} "
+        f"{verb(ran.begun, 'is', 'are')} charged",
         soft_wrap=True,
     )

@@ -12,7 +12,7 @@ from beam_ldp.pipelines.records.forging import (
     mechanism_of,
 )
 from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
-from beam_ldp.pipelines.records.wording import factor, number, rounded_down
+from beam_ldp.pipelines.records.wording import factor, many, number, rounded_down, verb
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ def _local_rows(record: TrainRecord) -> list[str]:
     if record.report_epsilon is None:
         who = "the server" if record.preset == "safe" else "pure epsilons, against everybody"
         return [f"| {who} | no local epsilon | what a client sends |"]
-    often, of = "came in every round", f"{record.rounds:,} rounds"
+    often, of = "came in every round", many(record.rounds, "round")
     if record.sampling == SHUFFLED_EPOCHS:
         often = "was in every epoch"
     if record.most_messages is not None:
-        often, of = "sent most", f"{record.most_messages:,} messages"
+        often, of = "sent most", many(record.most_messages, "message")
     return [
         f"| everybody who sees one report | local epsilon = {number(record.report_epsilon)} "
         f"| one report of {_protected(record)} |",
@@ -184,7 +184,7 @@ def _what_is_public(record: TrainRecord) -> str:
     lines = [
         "the architecture, the initial weights, all settings of the training, the test data",
         f"the number of clients, {record.num_clients:,}, and that each has at least "
-        f"{record.points_per_client:,} data points",
+        f"{many(record.points_per_client, 'data point')}",
         "how many clients join a round on average (the actual number is not revealed, which "
         "Poisson sampling assumes)"
         if record.algorithm == LOCAL_CENTRAL
@@ -207,14 +207,14 @@ def _how(record: TrainRecord) -> str:
     if 0 < record.least_clients < record.clients_per_round:
         drawn += f", of whom at least {record.least_clients:,} came"
     points = (
-        f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"
+        f", each with {record.points_sampled:,} of {many(record.points_per_client, 'data point')}"
         if record.algorithm == CLDP_SGD
         else ", each with all its data"
     )
     lines = [
-        f"algorithm: {record.algorithm}, {record.rounds:,} rounds of {record.planned_rounds:,} "
-        f"planned ({_ended(record)})",
-        f"model: {record.model}, {record.dimension:,} parameters",
+        f"algorithm: {record.algorithm}, {many(record.rounds, 'round')} of "
+        f"{record.planned_rounds:,} planned ({_ended(record)})",
+        f"model: {record.model}, {many(record.dimension, 'parameter')}",
         f"clients: {record.num_clients:,}; {drawn}{points}",
         _clipping(record),
         f"mechanism: {_mechanism(record.mechanism)}",
@@ -264,7 +264,7 @@ def _rests_on(record: TrainRecord) -> str:
     ]
     if record.noise_multiplier is None:
         lines.append(
-            f"{record.honest_reports:,} honest reports in each round: fake ones hide nobody"
+            f"{many(record.honest_reports, 'honest report')} in each round: fake ones hide nobody"
         )
     clip = None if record.adaptive_clip else record.clip
     forger = mechanism_of(record.mechanism) if record.forged else None
@@ -330,10 +330,11 @@ def _audit(record: TrainRecord) -> list[str]:
         cells = [row["target"], f"{row['prior']:.2g}", at_most(row["bound"]),
                  *map(at_least, row["bound_reaches"]), attack]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
+    sent = record.most_messages or 0
     told = (
-        f"Chances that somebody who sees all {record.most_messages:,} messages of the client that "
-        "sent most, and little else, reconstructs what they were made from; bounds for every "
-        "attack, at this training's local epsilon of "
+        f"Chances that somebody who sees {verb(sent, 'the', 'all')} {many(sent, 'message')} of the "
+        "client that sent most, and little else, reconstructs what they were made from; bounds for "
+        "every attack, at this training's local epsilon of "
         f"{number(record.reconstruction['local_epsilon'])}, and the local epsilon of all messages "
         "from which the bound exceeds 1 % and 10 %. The last column is what guessing one message "
         "achieves, exactly, where it is PrivUnit's (docs/federated.md):"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.forging import forged_usually
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
@@ -48,9 +48,9 @@ class TrainingResult:
 def plan_line(plan: TrainingPlan) -> str:
     """One line about what will run."""
     return (
-        f"{plan.question.algorithm}, {plan.model} ({plan.dimension:,} parameters), "
-        f"{plan.mechanism_words}; {plan.rounds:,} rounds of "
-        f"{plan.clients_per_round:,} of {plan.data.num_clients:,} clients will cost epsilon = "
+        f"{plan.question.algorithm}, {plan.model} ({many(plan.dimension, 'parameter')}), "
+        f"{plan.mechanism_words}; {many(plan.rounds, 'round')} of {plan.clients_per_round:,} of "
+        f"{many(plan.data.num_clients, 'client')} will cost epsilon = "
         f"{number(float(plan.epsilon_of(plan.rounds)))} at delta = {plan.settings.privacy.delta:g}"
     )
 
@@ -150,8 +150,8 @@ def _plan_table(plan: TrainingPlan) -> Table:
     table = Table(title="Plan (nothing was trained)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("algorithm", f"{question.algorithm}, {plan.rounds:,} rounds{_cut(plan)}")
-    table.add_row("model", f"{plan.model}, {plan.dimension:,} parameters")
+    table.add_row("algorithm", f"{question.algorithm}, {many(plan.rounds, 'round')}{_cut(plan)}")
+    table.add_row("model", f"{plan.model}, {many(plan.dimension, 'parameter')}")
     table.add_row(
         "clients",
         f"{plan.data.num_clients:,}, {plan.clients_per_round:,} in a round ({question.sampling})"
@@ -159,7 +159,7 @@ def _plan_table(plan: TrainingPlan) -> Table:
     )
     table.add_row(
         "mechanism",
-        f"{plan.mechanism_words}; {plan.bits_per_report:,} bits per report, "
+        f"{plan.mechanism_words}; {many(plan.bits_per_report, 'bit')} per report, "
         f"{plan.compression:,.3g} x float32",
     )
     if plan.forged_words:

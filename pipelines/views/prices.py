@@ -15,7 +15,7 @@ from rich.table import Table
 from beam_ldp.accounting.literature.methods import DEFAULT, OWN, MethodPrice, price_of
 from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.lower import PrivacyBound
-from beam_ldp.pipelines.records.wording import number, rounded_down
+from beam_ldp.pipelines.records.wording import many, number, rounded_down
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -130,7 +130,7 @@ def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPric
     if seen is not None:
         lines.append(
             f"[bold]epsilon = {number(seen)}[/bold] against readers who see who took part, for "
-            f"data used in {schedule.seen.rounds:,} of {_counted(schedule.rounds, 'round')}"
+            f"data used in {schedule.seen.rounds:,} of {many(schedule.rounds, 'round')}"
         )
         certain = schedule.seen.rounds == schedule.most_rounds
         lines.append(
@@ -211,13 +211,9 @@ def _title(schedule: Schedule, delta: float) -> str:
         who += f", {schedule.points_sampled:,} of their points each"
     name = "" if schedule.randomizer is None else f"{type(schedule.randomizer).__name__}, "
     return (
-        f"{name}{who}, {_counted(schedule.rounds, 'round')}, "
+        f"{name}{who}, {many(schedule.rounds, 'round')}, "
         f"local epsilon {schedule.local_epsilon:g}, delta = {delta:g}"
     )
-
-
-def _counted(number_of: int, name: str) -> str:
-    return f"{number_of:,} {name}{'' if number_of == 1 else 's'}"
 
 
 def _caption(schedule: Schedule, bound: PrivacyBound) -> str:

@@ -82,7 +82,8 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
     for heading, text in question.inputs():
         table.add_row(heading, text)
     table.add_row(
-        "mechanism", f"{type(randomizer).__name__}, {randomizer.bits_per_report} bits per report"
+        "mechanism",
+        f"{type(randomizer).__name__}, {many(randomizer.bits_per_report, 'bit')} per report",
     )
     bound = None if choice.price is None else choice.price.bound
     if bound is None:
@@ -93,9 +94,9 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
         table.add_row("local epsilon", f"{local}, odds of {told}" if told else local)
         table.add_row(
             "epsilon",
-            f"{number(float(bound))} at delta = {settings.privacy.delta:g} for {n:,} reports",
+            f"{number(float(bound))} at delta = {settings.privacy.delta:g} for {many(n, 'report')}",
         )
-    table.add_row("released from", f"{settings.min_reports:,} reports on")
+    table.add_row("released from", f"{many(settings.min_reports, 'report')} on")
     for heading, text in question.expected(choice):
         table.add_row(heading, text)
     for warning in weak_warnings(randomizer, settings):

@@ -162,7 +162,7 @@ def test_a_training_does_not_go_on_under_a_budget_that_does_not_hold_its_rounds(
         run(tmp_path, 2, checkpoint=file)  # a budget of this program's own
     own = tmp_path / "own.npz"
     run(tmp_path, 1, checkpoint=own)
-    with pytest.raises(ValueError, match="budget must hold the 1 rounds"):
+    with pytest.raises(ValueError, match="must hold all rounds that the state has run, 1"):
         run(tmp_path, 2, checkpoint=own)
     assert told(tmp_path) == [2.0] * 4 and another.status("digits").local_committed == 0.0
 

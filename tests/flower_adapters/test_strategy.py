@@ -364,7 +364,7 @@ def test_the_log_says_what_counts(tmp_path, caplog):
         strategy_of(Charges(4.0)).start(network, model(), num_rounds=2, timeout=5.0)
     said = "\n".join(record.message for record in caplog.records)
     assert "the server sees who sent what, and that is what is charged" in said
-    assert "[ROUND 1/2] 4 reports of 6 nodes, 1 missing, 1 refused; error 0.328; spent: " in said
+    assert "[ROUND 1/2] reports 4 of 6, 1 missing, 1 refused; error 0.328; spent: " in said
     assert "the budget does not hold another round: nobody was asked" in said
 
 

@@ -361,7 +361,7 @@ def test_the_checkpoint_of_another_training_is_refused(world):
     world.refused("differs in its mechanism")
     longer = job_of(flags(FLAGS.replace("--epochs 2", "--epochs 3") + " --dataset d"))
     replace(whole, job=longer).write(str(world.staging))
-    world.refused("14 rounds were reserved, and 21 are planned")
+    world.refused("14 rounds reserved, and 21 planned")
     with pytest.raises(CheckpointError, match="state of another training"):
         leaves_like([np.zeros(3)], whole.state)
     (world.staging / CHECKPOINT).write_bytes(b"cut")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from types import SimpleNamespace
 
@@ -32,6 +33,7 @@ from beam_ldp.pipelines.training.plans import make_plan, mechanism_for
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
+from beam_ldp.pipelines.training.view import plan_line, say_plan
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from tests.idx_files import write_folder
@@ -640,8 +642,26 @@ def test_a_record_says_who_may_have_stayed_away_and_what_was_not_released():
     assert "depends neither on its data nor on who else was drawn" in statement
     assert "at least as large a share could have come as did of those drawn" in statement
     assert "2 of the rounds that are charged were not released: fewer than 140" in statement
-    assert "1 of the rounds that are charged began and were lost" in statement
+    assert "1 of the rounds that are charged began and was lost" in statement
     assert "the model is that after 17 of them" in statement
+
+
+@pytest.mark.exact
+def test_one_is_not_said_as_many(capsys):
+    """A training of one round, withheld, of clients with one data point, one of whom must come."""
+    plan = plan_of(DRY.replace("--clients-per-round 200 --epochs 30", "--sampling full --epochs 1"),
+                   "--least-clients 1")  # fmt: skip
+    scored = SimpleNamespace(rounds=1, loss=1.0, accuracy=0.5, personal=math.nan)
+    run = TrainingRun(plan.identity("r"), 1, [(scored, 0.1)], emptied=1)
+    record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    statement = training_statement(record)
+    say_plan(plan, None)
+    said = f"{statement} {plan_line(plan)} {capsys.readouterr().out}"
+    assert "charged was not released: the check left fewer than 1 report" in said
+    assert "1 round of 1 planned" in said and "1 of 1 data point" in said
+    assert not re.findall(
+        r"(?<![\d,.])1 (?:honest )?(?:rounds|clients|reports|data points)\b", said
+    )
 
 
 @pytest.mark.exact
@@ -655,7 +675,7 @@ def test_the_rest_of_an_epoch_that_ends_early_is_said():
     assert (record.rounds, record.withheld_rounds, record.lost_rounds) == (20, 1, 14)
     statement = training_statement(record)
     assert "too few clients came to a round of an epoch: the model is that after 5 of" in statement
-    assert "1 of the rounds that are charged were not released: fewer than 140" in statement
+    assert "1 of the rounds that are charged was not released: fewer than 140" in statement
     assert (
         "14 of the rounds that are charged were lost or never ran, since an epoch is charged whole"
         in statement

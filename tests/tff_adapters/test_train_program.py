@@ -464,7 +464,7 @@ def test_rounds_of_which_too_few_reports_are_left_are_charged_once_and_not_relea
     assert record["colluding_reports"] == (11 if killed else 0)
     assert record["forged_checked"].keys() == record["forged"].keys(), "it still checks"
     text = (tmp_path / "out" / "privacy.md").read_text()
-    assert "2 of the rounds that are charged were not released: fewer than 60 of their" in text
+    assert "2 of the rounds that are charged were not released: the check left fewer" in text
     charge = BudgetLedger(ledger.url).charge("one")
     assert (charge.status, charge.local_epsilon, charge.settled) == (
         "settled", 24.0, record["event"],

@@ -81,7 +81,7 @@ def test_resumes_with_what_was_spent(process):
     target = (price(event, 3) + price(event, 4)) / 2
     first = train(process, clients, 2, EpsilonBudget(target, DELTA))
     assert (first.rounds, first.stopped_by) == (2, "rounds")
-    with pytest.raises(ValueError, match="budget must hold the 2 rounds that the state has run"):
+    with pytest.raises(ValueError, match="must hold all rounds that the state has run, 2"):
         train(process, clients, 9, EpsilonBudget(target, DELTA), state=first.state)
     numbers = []
     budget = EpsilonBudget(target, DELTA, state=first.state)
