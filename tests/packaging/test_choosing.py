@@ -45,7 +45,7 @@ def test_the_table_is_what_plan_says(every):
     for people, budget, error, epsilon in cells[::every]:
         plan = plan_frequencies(people, VALUES, local_epsilon=budget, delta=DELTA)[0]
         assert 100 * plan.standard_error == pytest.approx(error, abs=5.01e-4)
-        assert plan.epsilon == pytest.approx(epsilon, abs=5.01e-4)
+        assert plan.epsilon <= epsilon < 1.1 * plan.epsilon  # two digits, rounded up
 
 
 def test_odds_from_even():
