@@ -66,6 +66,7 @@ OWN_MODULES = {
     "SplitAndMixMean": "mean.split_and_mix",
     "SubsetSelection": "frequency.subset_selection",
     "SymbolOracle": "frequency.symbol_oracle",
+    "TailedDirectionMean": "mean.rounded_directions",
     "UnaryEncoding": "frequency.unary_encoding",
 }
 _classes: dict[str, type[Any]] = {}

@@ -30,6 +30,7 @@ ALL = [
     SeparatedMean(400, 6.0),
     SeparatedMean(400, 6.0, strategy="lift"),
     SeparatedMean(400, 6.0, strategy="sign_flip"),
+    SeparatedMean(400, 6.0, rounding="random", coordinate_bits=8),
 ]
 
 

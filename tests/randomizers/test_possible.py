@@ -76,10 +76,14 @@ MECHANISMS: dict[str, LocalRandomizer] = {
     "corners": PrivUnitInf(11, 3.0, radius=2.0),
     "product": SeparatedMean(11, 6.0, radius=2.0),
     "product, 13 bits": SeparatedMean(100, 6.0, coordinate_bits=13),
+    "product, few bits": SeparatedMean(100, 4.0, coordinate_bits=7, rounding="random"),
     "lift": SeparatedMean(11, 6.0, strategy="lift"),
     "sign flip": SeparatedMean(11, 6.0, strategy="sign_flip", coordinate_bits=16),
     "shared": ProjectedPrivUnit(11, 3.0, projected=7),
     "shared, 12 bits": ProjectedPrivUnit(11, 3.0, projected=7, coordinate_bits=12),
+    "shared, few bits": ProjectedPrivUnit(
+        300, 3.0, projected=100, coordinate_bits=7, rounding="random"
+    ),
     "haar": ProjectedPrivUnit(11, 3.0, projected=7, projection="haar"),
     "codebook": RandomCodebookMean(11, 3.0, index_bits=5),
     "simplex": RotatedSimplexMean(11, 3.0, index_bits=3),

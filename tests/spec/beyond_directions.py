@@ -139,10 +139,20 @@ def fixed_point(d: int, bits: int, words: int, step: float, real: Callable[..., 
                 Fraction(step))  # fmt: skip
 
 
+def coins(words: Iterator[int], count: int) -> Floats:
+    """Numbers in (-1/2, 1/2): half a word each, the lower half first."""
+    halves = (half for word in words for half in (word % 2**32, word >> 32))
+    return [(half + 0.5) / 2**32 - 0.5 for half in itertools.islice(halves, count)]
+
+
 def PrivUnit(  # noqa: N802
-    dimension: int, local_epsilon: float, radius: float, coordinate_bits: int, inputs: str
-) -> tuple[Spec, Callable[..., Floats]]:
-    """A direction of the cap, or else of the rest, of length 1/m: its coordinates, in steps."""
+    dimension: int, local_epsilon: float, radius: float, coordinate_bits: int, inputs: str,
+    end: float | None = None,
+) -> tuple[Spec, Callable[..., Floats]]:  # fmt: skip
+    """A direction of the cap, or else of the rest, of length 1/m: its coordinates, in steps.
+
+    With the end of a grid, in radii, rounded at random: with a coin, from the words that follow.
+    """
     g, heads, m = cap_law(dimension, local_epsilon)
     largest = (1 << coordinate_bits - 1) - 1
     scale = 1 / radius if inputs == "ball" else math.inf
@@ -151,10 +161,14 @@ def PrivUnit(  # noqa: N802
         u, words = direction_of(x, scale, word(0)), map(word, itertools.count(2))
         t, s = height(dimension, g, word(1) < heads, words)
         v = across(u, words)
-        return [largest * (t * a + s * b / math.hypot(*v)) for a, b in zip(u, v)]
+        thrown = coins(words, dimension) if end else [0.0] * dimension
+        return [
+            length * (t * a + s * b / math.hypot(*v)) + c for a, b, c in zip(u, v, thrown)
+        ]  # fmt: skip
 
-    step = radius / m / largest
-    return fixed_point(dimension, coordinate_bits, spare(dimension), step, real), real
+    length = largest / m / end if end else largest
+    step, more = radius / m / length, (dimension + 1) // 2 if end else 0
+    return fixed_point(dimension, coordinate_bits, spare(dimension) + more, step, real), real
 
 
 def in_tail(t: float, inside: bool, words: Iterator[int]) -> float:
@@ -193,21 +207,26 @@ def PrivUnitGaussian(  # noqa: N802
 
 def SeparatedMean(  # noqa: N802
     dimension: int, local_epsilon: float, radius: float, coordinate_bits: int,
-    magnitude_epsilon: float, magnitude_cells: int,
+    magnitude_epsilon: float, magnitude_cells: int, end: float | None = None,
 ) -> tuple[Spec, Callable[..., Floats]]:  # fmt: skip
-    """ "product": a direction of the rest of the budget, times what a grid point is read as."""
+    """ "product": a direction of the rest of the budget, times what a grid point is read as.
+
+    With the end of a grid, in radii, rounded at random: with the two coins of a word each.
+    """
     d, rest = dimension, local_epsilon - magnitude_epsilon
     own, _ = PrivUnit(d, rest, 1.0, 32, "sphere")
     scalar = means.ScalarMean(magnitude_epsilon, radius, False, "uniform", magnitude_cells, 0.5, 2)
     lengths = [float(scalar.gain * Fraction(scalar.read([i], 0)) + scalar.offset)
                for i in range(scalar.counts[0])]  # fmt: skip
     longest, largest = max(map(abs, lengths)), (1 << coordinate_bits - 1) - 1
+    one, thrown = float(own.gain), d if end else 0
+    step = end * radius / largest if end else longest * one * ((1 << 31) - 1) / largest
 
     def real(x: Floats, word: Word) -> Floats:
         length = lengths[scalar.randomize([min(math.hypot(*x), radius)], word)[0]]
-        drawn = own.randomize(x, lambda at: word(2 + at))
-        factor = largest / ((1 << 31) - 1) * length / longest
-        return [(a - (1 << 31)) * factor for a in drawn]
+        drawn = own.randomize(x, lambda at: word(2 + thrown + at))
+        halves = coins(map(word, itertools.count(2)), 2 * thrown) or [0.0] * 2 * d
+        pairs = map(sum, zip(halves[::2], halves[1::2]))
+        return [(a - (1 << 31)) * one * length / step + c for a, c in zip(drawn, pairs)]
 
-    step = longest * float(own.gain) * ((1 << 31) - 1) / largest
-    return fixed_point(d, coordinate_bits, spare(d + 1) + 2, step, real), real
+    return fixed_point(d, coordinate_bits, spare(d + 1) + 2 + thrown, step, real), real

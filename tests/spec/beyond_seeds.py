@@ -218,12 +218,12 @@ def chosen_rows(seed: int, size: int, count: int) -> list[int]:
 
 def ProjectedPrivUnit(  # noqa: N802
     dimension: int, local_epsilon: float, radius: float, inputs: str, coordinate_bits: int,
-    projected: int, sign_seed: int | None,
+    projected: int, sign_seed: int | None, end: float | None = None,
 ) -> tuple[Spec, Callable[..., Floats]]:  # fmt: skip
     """ "shared": PrivUnit of some rows of the transform of the direction, under public signs. The
-    seed of the rows goes first, its top bit the other way round."""
+    seed of the rows goes first, its top bit the other way round. `end` as there."""
     size, k, half = 1 << max(1, (dimension - 1).bit_length()), projected, 1 << 31
-    base, base_real = PrivUnit(k, local_epsilon, 1.0, coordinate_bits, "sphere")
+    base, base_real = PrivUnit(k, local_epsilon, 1.0, coordinate_bits, "sphere", end)
     signs = [1 if word >> 63 else -1 for word in itertools.islice(stream(sign_seed or 0), size)]
     scale = 1 / radius if inputs == "ball" else math.inf
 

@@ -63,6 +63,16 @@ DIRECTIONS = {
     "apart, few bits": SeparatedMean(
         30, 9.0, 5.0, magnitude_epsilon=1.5, magnitude_cells=2, coordinate_bits=12
     ),
+    "at random": PrivUnit(21, 6.0, 2.0, coordinate_bits=6, rounding="random"),
+    "apart, at random": SeparatedMean(
+        21,
+        8.0,
+        2.0,
+        magnitude_epsilon=2.0,
+        magnitude_cells=3,
+        coordinate_bits=8,
+        rounding="random",
+    ),
 }
 
 
@@ -72,7 +82,10 @@ def made(mechanism: Any) -> Any:
     config = json.loads(json.dumps(mechanism.to_config()))
     if isinstance(mechanism, PrivUnitGaussian):  # the best up to 1e-9, see below
         config["threshold"] = mechanism.tail.threshold
-    return function(**{name: config[name] for name in inspect.signature(function).parameters})
+    if config.get("rounding") == "random":  # likewise
+        config["end"] = mechanism._largest_coordinate
+    told = inspect.signature(function).parameters
+    return function(**{name: config[name] for name in told if name in config})
 
 
 def test_of_the_standard_library_and_the_specification_alone():

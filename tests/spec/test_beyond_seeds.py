@@ -57,6 +57,9 @@ PROJECTED = {
     "projected": ProjectedPrivUnit(20, 4.0, projected=8),
     "projected, to two": ProjectedPrivUnit(5, 1.0, 3.0, projected=2, sign_seed=7),
     "projected, all": ProjectedPrivUnit(16, 8.0, inputs="sphere", projected=16, coordinate_bits=11),
+    "projected, at random": ProjectedPrivUnit(
+        40, 4.0, projected=17, coordinate_bits=6, rounding="random"
+    ),
 }
 
 
@@ -65,7 +68,10 @@ def made(mechanism: Any) -> Any:
     config = json.loads(json.dumps(mechanism.to_config()))
     if isinstance(mechanism, MinimalRandomCoding):  # whose search is its own
         config["g"] = mechanism.coded_cap.threshold
-    return function(**{name: config[name] for name in inspect.signature(function).parameters})
+    if config.get("rounding") == "random":
+        config["end"] = mechanism._largest_coordinate
+    told = inspect.signature(function).parameters
+    return function(**{name: config[name] for name in told if name in config})
 
 
 def vectors_for(mechanism: Any, count: int) -> np.ndarray:

@@ -48,6 +48,7 @@ DIRECTIONS = [
     SeparatedMean(20, 8.0),
     SeparatedMean(20, 8.0, strategy="lift"),
     SeparatedMean(20, 8.0, strategy="sign_flip"),
+    SeparatedMean(20, 8.0, rounding="random", coordinate_bits=7),
 ]
 SCALARS = [
     ScalarMean(1, 4.0, radius=5.0),

@@ -319,10 +319,13 @@ class SeparatedKernel(FixedPointKernel):
         elif mechanism.strategy == "sign_flip":
             stand_in = vectors / mechanism.radius
         drawn = self.direction.respond(stand_in, generator)[:, : mechanism.dimension]
-        factor = mechanism.fixed_point.largest / direction.fixed_point.largest
-        reports = tf.cast(drawn, tf.float64) * factor
+        exact = tf.cast(drawn, tf.float64) * (mechanism._length / direction.fixed_point.largest)
         if self.magnitude is not None:
             decoded = mechanism.magnitude.response.decoded
             index = tf.cast(self.magnitude.respond(length, generator), tf.int32)
-            reports *= tf.gather(tf.constant(decoded / np.abs(decoded).max()), index)[:, None]
-        return tf.cast(tf.round(reports), tf.as_dtype(mechanism.report_dtype))
+            exact *= tf.gather(tf.constant(decoded / np.abs(decoded).max()), index)[:, None]
+        if mechanism.rounding == "random":
+            exact += uniform(generator, tf.shape(exact)) + uniform(generator, tf.shape(exact)) - 1.0
+        limit = float(mechanism.fixed_point.largest)
+        reports = tf.clip_by_value(tf.round(exact), -limit, limit)
+        return tf.cast(reports, tf.as_dtype(mechanism.report_dtype))

@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_ldp.randomizers.mean.directions import inner_product, signed_length, square_sum, tame
 from beam_ldp.randomizers.mean.rounded_directions import (
-    RoundedDirectionMean,
+    TailedDirectionMean,
     coin_of,
     round_up_or_down,
 )
@@ -63,7 +63,7 @@ class CapCoin:
 
 
 @dataclass(frozen=True)
-class PrivUnit(RoundedDirectionMean):
+class PrivUnit(TailedDirectionMean):
     """PrivUnit: the unbiased local mechanism of least error for vectors of the Euclidean ball.
 
     The report is a vector of fixed length 1/m in a uniform direction of the cap of directions
@@ -194,23 +194,11 @@ class PrivUnit(RoundedDirectionMean):
         )  # fmt: skip
 
     @property
-    def _length(self) -> float:
-        """Of a report before it is rounded, in steps of the grid."""
-        largest = float(self.fixed_point.largest)
-        return largest * (self._longest_coordinate / self._largest_coordinate)
-
-    @property
     def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
         """One: a report pulls the mean by `radius / m` over the number of users, and no further
         than rounding lengthens it."""
         low, high = self._off_by_rounding(self._length)
         return np.array([(low + high) / 2]), np.array([(high - low) / 2])
-
-    @property
-    def _longest_read(self) -> float:
-        if not self._at_random:
-            return super()._longest_read
-        return self._off_by_rounding(self._length)[1] * self.fixed_point.step
 
 
 def sphere_moments(cap: SphericalCap, marginal: float) -> tuple[float, float]:

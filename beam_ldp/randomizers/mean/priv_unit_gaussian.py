@@ -13,7 +13,7 @@ from beam_ldp.randomizers import special
 from beam_ldp.randomizers.mean.directions import inner_product, signed_length, square_sum, tame
 from beam_ldp.randomizers.mean.priv_unit import CapCoin
 from beam_ldp.randomizers.mean.rounded_directions import (
-    RoundedDirectionMean,
+    TailedDirectionMean,
     coin_of,
     round_up_or_down,
 )
@@ -101,7 +101,7 @@ def best_threshold(dimension: int, epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class PrivUnitGaussian(RoundedDirectionMean):
+class PrivUnitGaussian(TailedDirectionMean):
     """PrivUnitG: like `PrivUnit`, but normal around the sphere instead of on it.
 
     The report is (X u + W)/m with W standard normal across u and X normal, conditioned to its

@@ -12,10 +12,10 @@ import numpy as np
 
 from beam_ldp.randomizers.bits import join_rows, split_rows
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.mean.directions import DirectionMean, pack_signed, unpack_signed
+from beam_ldp.randomizers.mean.directions import MAX_COORDINATE_BITS, pack_signed, unpack_signed
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.projections import HaarProjection, OwnProjection, SharedProjection
-from beam_ldp.randomizers.normals import spare_words
+from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
 from beam_ldp.randomizers.walsh_hadamard import padded_size, rotation_seed_of
@@ -29,7 +29,7 @@ _OWN_WORDS = 2
 
 
 @dataclass(frozen=True)
-class ProjectedPrivUnit(DirectionMean):
+class ProjectedPrivUnit(RoundedDirectionMean):
     """PrivUnit in `projected` of `dimension` dimensions.
 
     Each user projects the vector on `projected` random directions, chosen by a fresh seed that
@@ -67,6 +67,7 @@ class ProjectedPrivUnit(DirectionMean):
         sign_seed: names the public signs ("shared" only). None: those of the release
             (`for_release`); outside of a release with a name, 0.
         projection: "shared", "own" or "haar".
+        rounding: of coordinates, "nearest" or "random"; the latter is for few bits.
 
     Raises:
         ValueError: if a parameter is out of range.
@@ -87,8 +88,7 @@ class ProjectedPrivUnit(DirectionMean):
     def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
         size = max(2, padded_size(dimension))
         sizes = [k for k in _PLANNED_SIZES if k < size] or [size]
-        # Rounded to nearest: projected vectors are along no axis.
-        bits: tuple[dict[str, int], ...] = ({}, {"coordinate_bits": 8}, {"coordinate_bits": 16})
+        bits = tuple(super().variants(dimension))
         return [{"projected": k, **choice} for k in sizes for choice in bits]
 
     def __post_init__(self) -> None:
@@ -117,8 +117,10 @@ class ProjectedPrivUnit(DirectionMean):
     @cached_property
     def base(self) -> PrivUnit:
         """The mechanism of the projected direction."""
-        bits = self.coordinate_bits
-        return PrivUnit(self.projected, self.local_epsilon, inputs="sphere", coordinate_bits=bits)
+        return PrivUnit(
+            self.projected, self.local_epsilon, inputs="sphere",
+            coordinate_bits=self.coordinate_bits, rounding=self.rounding,
+        )  # fmt: skip
 
     @cached_property
     def expansion(self) -> float:
@@ -154,11 +156,17 @@ class ProjectedPrivUnit(DirectionMean):
 
     @property
     def _largest_coordinate(self) -> float:
-        return 1 / self.base.marginal
+        return self.base._largest_coordinate
+
+    @property
+    def _rounding_variance(self) -> float:
+        """Of the projected coordinates, spread over all."""
+        kept = self.projected / self.projector.size
+        return self.base._rounding_variance * self.expansion**2 * kept
 
     @property
     def _longest_read(self) -> float:
-        return self.expansion * self._largest_coordinate * self.radius
+        return self.expansion * self.base._longest_read * self.radius
 
     @property
     def bits_per_report(self) -> int:
@@ -178,7 +186,7 @@ class ProjectedPrivUnit(DirectionMean):
 
     @property
     def words_per_user(self) -> int:
-        return spare_words(self.projected) + _OWN_WORDS
+        return self.base.words_per_user + _OWN_WORDS
 
     def _randomize_rows(
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
@@ -227,9 +235,14 @@ class ProjectedPrivUnit(DirectionMean):
         reports = self._check_reports(np.asarray(reports))
         total = np.zeros(self.statistic_shape, dtype=np.int64)
         seeds = np.ascontiguousarray(reports[:, -1]).view(np.uint32)
-        self.projector.add_up(reports[:, :-1], seeds, total)
+        self.projector.add_up(reports[:, :-1] << self._finer_bits, seeds, total)
         return total
 
+    @property
+    def _finer_bits(self) -> int:
+        """By which sums are finer than coarse coordinates: "haar" rounds once more to add up."""
+        return MAX_COORDINATE_BITS - self.coordinate_bits if self._at_random else 0
+
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
-        scale = self.fixed_point.step * self.expansion / num_users
+        scale = self.fixed_point.step / (1 << self._finer_bits) * self.expansion / num_users
         return self.projector.read(statistic) * scale

@@ -8,12 +8,13 @@ of its noise, and the grid need reach no farther than coordinates do.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,16 +24,14 @@ from beam_ldp.randomizers.mean.directions import (
     MAX_COORDINATE_BITS,
     MIN_COORDINATE_BITS,
     DirectionMean,
-    FixedPoint,
 )
-from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.special import brentq
 from beam_ldp.randomizers.words import subroutine
 
 Rounding = Literal["nearest", "random"]
 
 RARELY = 1e-18  # of a report that is cut, or that is taken for forged
-_COARSEST = 1.0  # step of a random grid, in standard deviations: its variance is 1/6 to 1e-8
+_COARSEST = 1.0  # step of a random grid, in standard deviations: one coin's is 1/6 to 1e-8
 _HALF_WORD = 2.0**-32
 _PLANNED_BITS = (5, 6, 8)
 
@@ -41,22 +40,24 @@ _PLANNED_BITS = (5, 6, 8)
 class RoundedDirectionMean(DirectionMean):
     """A direction mechanism whose coordinates are rounded to nearest, or at random.
 
-    "nearest" is the grid of `DirectionMean`. With "random" a coordinate between two points of the
-    grid goes to either, by a coin that keeps its mean: the report is unbiased however coarse the
-    grid is. Coins look at the private report alone (post-processing: no privacy cost). A coordinate
-    then has a sixth of the squared step of variance more, which every declared error holds. (It is
-    f(1 - f) squared steps at the fraction f: a sixth, to 1e-8, over a normal law of a standard
-    deviation of at least one step. For a vector along an axis, and in few dimensions, the law of
-    that one coordinate has an edge, and its share may be a quarter at most.)
+    "nearest" is the grid of `DirectionMean`. With "random", coins of up to a step, less their mean,
+    are added to a coordinate before it is rounded: the report is unbiased however coarse the grid
+    is. Coins look at the private report alone (post-processing: no privacy cost). With c coins a
+    coordinate has (1 + c)/12 squared steps of variance more, which every declared error holds.
 
-    The grid reaches as far as a coordinate of a report does but once in 1e18 reports, which is then
-    cut: some ten standard deviations, instead of the whole length.
+    One coin sends a coordinate to either of the two points beside it. Its share is a sixth, to
+    1e-8, over a normal law of a standard deviation of at least one step: it is f(1 - f) squared
+    steps at the fraction f. (For a vector along an axis, and in few dimensions, the law of that one
+    coordinate has an edge, and its share may be a quarter at most.) With two coins the share is a
+    quarter, whatever is rounded: for reports whose noise may be finer than the grid.
 
     Attributes:
         rounding: "nearest" or "random".
     """
 
     rounding: Rounding = field(default="nearest", kw_only=True)
+
+    random_coins: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if self.rounding not in ("nearest", "random"):
@@ -76,6 +77,60 @@ class RoundedDirectionMean(DirectionMean):
             del config["rounding"]
         return config
 
+    @property
+    def _at_random(self) -> bool:
+        return self.rounding == "random"
+
+    @property
+    def _coins(self) -> int:
+        """Of each coordinate."""
+        return self.random_coins if self._at_random else 0
+
+    @property
+    def _coin_words(self) -> int:
+        """Half a word is a coin."""
+        return (self._coins * self.dimension + 1) // 2
+
+    def _check_grid(self) -> None:
+        if not self._at_random:
+            super()._check_grid()
+            return
+        if self._unit_step > _COARSEST * math.sqrt(self._second_moment[0]):
+            raise ValueError(
+                f"coordinate_bits={self.coordinate_bits} is too few for local_epsilon="
+                f"{self.local_epsilon:g}: a step would be coarser than the noise"
+            )
+
+    @property
+    def _rounding_variance(self) -> float:
+        return (1 + self._coins) * self._unit_step**2 / 12
+
+    @property
+    def extra_error(self) -> float:
+        """What rounding adds to the squared error, relative to that of the report before it.
+
+        Of reports whose noise depends on what people hold: where it is least.
+        """
+        return self._rounding_variance / self._second_moment[0]
+
+    @property
+    def unrounded(self) -> RoundedDirectionMean:
+        """The same mechanism in 32 bits a coordinate: what people are asked, however it travels."""
+        return replace(self, rounding="nearest", coordinate_bits=MAX_COORDINATE_BITS)
+
+    @property
+    def words_per_user(self) -> int:
+        return super().words_per_user + self._coin_words
+
+
+@dataclass(frozen=True)
+class TailedDirectionMean(RoundedDirectionMean):
+    """One whose coordinates have a law with known tails: how far a random grid has to reach.
+
+    It reaches as far as a coordinate of a report does but once in 1e18 reports, which is then cut:
+    some ten standard deviations, instead of the whole length.
+    """
+
     # What a subclass knows -------------------------------------------------------------------
 
     @property
@@ -94,16 +149,29 @@ class RoundedDirectionMean(DirectionMean):
 
     # The grid --------------------------------------------------------------------------------
 
-    @property
-    def _at_random(self) -> bool:
-        return self.rounding == "random"
-
     @cached_property
     def _largest_coordinate(self) -> float:
-        """By the largest density of a report and the union of its coordinates."""
+        """By the largest density of a report and the union of its coordinates.
+
+        Beyond it is room for the coins: half a step for each but the first.
+        """
         if not self._at_random:
             return self._longest_coordinate
-        return self._seldom_beyond(math.log(RARELY / self.dimension))
+        largest = (1 << (self.coordinate_bits - 1)) - 1
+        room = largest / (largest - (self._coins - 1) / 2)
+        return self._seldom_beyond(math.log(RARELY / self.dimension)) * room
+
+    @property
+    def _length(self) -> float:
+        """Of a report as long as the longest coordinate, before it is rounded, in steps."""
+        largest = float(self.fixed_point.largest)
+        return largest * (self._longest_coordinate / self._largest_coordinate)
+
+    @property
+    def _longest_read(self) -> float:
+        if not self._at_random:
+            return super()._longest_read
+        return self._off_by_rounding(self._length)[1] * self.fixed_point.step
 
     def _seldom_beyond(self, log_chance: float) -> float:
         """What a component of Z in a fixed direction exceeds with at most this chance."""
@@ -122,63 +190,36 @@ class RoundedDirectionMean(DirectionMean):
     def component_limit(self, chance: float) -> float:
         """Half of the chance is that of the report, by its largest density; half its rounding's.
 
-        At random, errors of coordinates lie in intervals of one step, independently and with mean
-        zero: Hoeffding's inequality. To nearest: half a step for each coordinate. (The cut at the
-        end of a random grid, once in 1e18 reports, is not counted.)
+        At random, errors of coordinates lie in intervals of a step for each coin, independently and
+        with mean zero: Hoeffding's inequality. To nearest: half a step for each coordinate. (The
+        cut at the end of a random grid, once in 1e18 reports, is not counted.)
         """
         check_fraction("chance", chance)
         exact = self._seldom_beyond(math.log(chance / 2))
         if self._at_random:
-            rounded = math.sqrt(math.log(4 / chance) / 2)
+            rounded = self._coins * math.sqrt(math.log(4 / chance) / 2)
         else:
             rounded = math.sqrt(self.dimension) / 2
         return self.radius * exact + self.fixed_point.step * rounded
-
-    def _check_grid(self) -> None:
-        if not self._at_random:
-            super()._check_grid()
-            return
-        if self._unit_step > _COARSEST * math.sqrt(self._second_moment[0]):
-            raise ValueError(
-                f"coordinate_bits={self.coordinate_bits} is too few for local_epsilon="
-                f"{self.local_epsilon:g}: a step would be coarser than the noise"
-            )
-
-    @property
-    def _rounding_variance(self) -> float:
-        return self._unit_step**2 / 6 if self._at_random else super()._rounding_variance
-
-    @property
-    def extra_error(self) -> float:
-        """What rounding adds to the squared error, relative to that of the report before it."""
-        return self._rounding_variance / self._second_moment[0]
-
-    @property
-    def unrounded(self) -> RoundedDirectionMean:
-        """The same mechanism in 32 bits a coordinate: what people are asked, however it travels."""
-        return replace(self, rounding="nearest", coordinate_bits=MAX_COORDINATE_BITS)
-
-    @property
-    def words_per_user(self) -> int:
-        words = spare_words(self.dimension)
-        return words + (self.dimension + 1) // 2 if self._at_random else words
 
     def _off_by_rounding(self, length: float) -> tuple[float, float]:
         """Shortest and longest that a report of this length is once rounded, in steps of the grid.
 
         To nearest: half a step for each coordinate. At random, but once in 1e18: with errors e_j of
-        mean zero in intervals of length one, |y|^2 = |x|^2 + 2 x.e + |e|^2; Hoeffding's inequality
-        for x.e, and for |e|^2 with means of at most a quarter.
+        mean zero in intervals of length c, none beyond b = (1 + c)/2, for c coins, |y|^2 = |x|^2 +
+        2 x.e + |e|^2; Hoeffding's inequality for x.e, and for |e|^2 with means of at most a quarter
+        and squares of at most b^2.
         """
         if not self._at_random:
             slack = self._off_by(length)
             return length - slack, length + slack
-        d, tail = self.dimension, math.log(4 / RARELY)
-        across = 2 * length * math.sqrt(tail / 2)
-        most = min(float(d), d / 4 + math.sqrt(d * tail / 2))
+        d, c, tail = self.dimension, self._coins, math.log(4 / RARELY)
+        b = (1 + c) / 2
+        across = 2 * length * c * math.sqrt(tail / 2)
+        most = min(d * b**2, d / 4 + b**2 * math.sqrt(d * tail / 2))
         low = math.sqrt(max(0.0, length**2 - across))
         high = math.sqrt(length**2 + across + most)
-        root = math.sqrt(d)
+        root = b * math.sqrt(d)
         low, high = max(low, length - root), min(high, length + root)
         return low - 1e-9 * length, high + 1e-9 * length
 
@@ -216,10 +257,17 @@ def compact_mean(
     check_integer("least", least, MIN_COORDINATE_BITS, MAX_COORDINATE_BITS)
     finest = kind(dimension, **parameters, rounding="random", coordinate_bits=32)
     for bits in range(least, MAX_COORDINATE_BITS):
-        step = FixedPoint(finest._largest_coordinate, bits).step
-        if step**2 / 6 <= extra * finest._second_moment[0]:
-            return replace(finest, coordinate_bits=bits)
+        with contextlib.suppress(ValueError):  # coarser than the noise
+            found = replace(finest, coordinate_bits=bits)
+            if found.extra_error <= extra:
+                return found
     return finest
+
+
+def two_coins(words: np.ndarray) -> np.ndarray:
+    """Of each word the sum of its two coins less its mean, in (-1, 1): float64 of its shape."""
+    low, high = words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)
+    return np.asarray((low + high + np.uint64(1)) * _HALF_WORD - 1.0)
 
 
 @subroutine

@@ -33,6 +33,7 @@ SQUARES = [
     SeedCompressedMean(4, 2.0),
     SeparatedMean(4, 6.0),
     SeparatedMean(4, 6.0, strategy="lift"),
+    SeparatedMean(4, 6.0, rounding="random", coordinate_bits=6),
 ]
 COUNTS = [ScalarMean(1, 3.0), PrivUnitInf(5, 3.0), LInfMean(3, 4.0), BinaryVectorMean(3, 4.0)]
 SILENT = [L2Mean(6, 3.0), KashinMean(130, 3.0), ProjectedPrivUnit(60, 3.0, projected=32)]

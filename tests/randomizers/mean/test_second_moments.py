@@ -22,6 +22,7 @@ MECHANISMS = [
     SeparatedMean(D, 6.0, strategy="sign_flip"),
     SeparatedMean(D, 6.0, strategy="lift"),
     SeparatedMean(D, 6.0, 2.0, strategy="product"),
+    SeparatedMean(D, 6.0, rounding="random", coordinate_bits=6),
 ]
 
 
