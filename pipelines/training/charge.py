@@ -141,7 +141,8 @@ def _reserved_before(plan: TrainingPlan, resumed: Resumed) -> tuple[NoCharge, Tr
     run = TrainingRun(
         identity, resumed.rounds_begun, curve, lost=resumed.lost, withheld=resumed.withheld
     )
-    return resumed.charge(plan.settings, plan.stored_event_of(plan.rounds)), run
+    event, sent = plan.stored_event_of(plan.rounds), plan.round_price.sent_in(plan.rounds)
+    return resumed.charge(plan.settings, event, sent), run
 
 
 def _reserved(plan: TrainingPlan) -> tuple[NoCharge, TrainingRun]:

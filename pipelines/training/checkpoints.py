@@ -48,6 +48,7 @@ from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger, Charge
     from beam_ldp.pipelines.training.settings import TrainSettings
 
 CHECKPOINT = "checkpoint.npz"
@@ -230,16 +231,20 @@ class Resumed:
                 f"{many(self.checkpoint.planned, 'round')} reserved, and {planned:,} planned now"
             )
 
-    def charge(self, settings: TrainSettings, event: dict[str, Any]) -> NoCharge:
+    def charge(
+        self, settings: TrainSettings, event: dict[str, Any], sent: dict[str, Any] | None = None
+    ) -> NoCharge:
         """The reservation that the training began with.
 
         Args:
             settings: which say where the ledger is.
             event: of all rounds, as they would be reserved now.
+            sent: what one person sends in them, where `event` says only what a server publishes.
 
         Raises:
             CheckpointError: if the ledger does not hold it any more, is another one, or holds
-                another price.
+                a smaller price. A larger one, of an earlier version, is enough: what ran and what
+                runs is settled at what is proved of it now.
         """
         url, charged = reserving.ledger_url(settings), self.checkpoint.charged
         if self.note is None:
@@ -265,12 +270,26 @@ class Resumed:
             )
         if charge.identity != self.identity:
             raise CheckpointError("the ledger's charge of that name is of another training")
-        if charge.reserved != event:
+        if charge.reserved != event and _costs_more(ledger, charge, event, sent):
             raise CheckpointError(
-                "the rounds of this training cost something else now than was reserved for them. "
+                "the rounds of this training cost more now than was reserved for them. "
                 "`beam-ldp finalize` ends its charge"
             )
         return RunCharge(ledger, charge, begun=self.begun)
+
+
+def _costs_more(
+    ledger: BudgetLedger, charge: Charge, event: dict[str, Any], sent: dict[str, Any] | None
+) -> bool:
+    """Whether an event costs more than what is reserved, at any order that the budget is read at.
+
+    An epsilon alone would not do: with other charges it may be another order that counts.
+    """
+    from beam_ldp.ledger.losses import exceeds, limit, local_loss_of, loss_of
+
+    orders = ledger.status(charge.dataset).budget.orders
+    local = local_loss_of(sent or event)
+    return local > limit(charge.reserved_local) or exceeds(loss_of(event, orders), charge.loss)
 
 
 def resume(output: str, given: Arguments) -> Resumed:

@@ -8,6 +8,7 @@ import os
 import shutil
 from dataclasses import replace
 
+import attr
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -296,12 +297,37 @@ def test_rounds_that_cost_something_else_than_was_reserved_are_not_gone_on_with(
     found = world.resume()
     other = plan_of(flags(f"{FLAGS} --dataset d --output x {world.to} --least-clients 140"))
     assert other.identity("one") == found.identity
-    refused = pytest.raises(CheckpointError, match="something else now than was reserved")
+    refused = pytest.raises(CheckpointError, match="cost more now than was reserved")
     with refused, charged(other, QUIET, found):
         raise AssertionError("it went on")
     found.begun.close()
     assert world.ledger.charge("one").status == "reserved"
     assert world.finish(world.resume(), rounds=1).status == "settled"
+
+
+@pytest.mark.parametrize(("change", "goes_on"), [(None, True), (0.2, False)])
+def test_a_training_that_was_reserved_when_less_was_proved_goes_on(tmp_path, change, goes_on):
+    """Of four messages, reserved as any four: what is proved of L2Mean costs less at every order.
+
+    Not where less was reserved than it costs: as if its vectors were shorter than they are.
+    """
+    world = World(tmp_path, more="--norm l2 --mechanism L2Mean --messages 4")
+    now = world.plan.event
+    places = now.local_event.places if change else 1
+    local = attr.evolve(now.local_event, squared_change=change, places=places)
+    world.plan.__dict__["event"] = attr.evolve(now, local_event=local)
+    world.killed(begun=5, rounds=5)
+    before = world.ledger.charge("one")
+    if not goes_on:
+        world.refused("cost more now than was reserved")
+        assert world.ledger.charge("one").status == "reserved"
+        return
+    found = world.resume()
+    plan = plan_of(found.given)
+    assert before.reserved != plan.stored_event_of(plan.rounds) and plan.event == now
+    after = world.finish(found, rounds=1)
+    assert (after.status, after.settled) == ("settled", plan.stored_event_of(6))
+    assert after.local_epsilon == 24.0 and before.reserved_local == 56.0
 
 
 def test_what_the_host_keeps_of_clients_comes_back_and_is_its_owners_alone(world):
