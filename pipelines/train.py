@@ -96,6 +96,8 @@ def execute(
         from beam_ldp.pipelines.training.clients import load_clients
 
         clients, facts = load_clients(settings)
+    if resumed is not None:
+        resumed.check_clients(clients.names)
     for reason, count in clients.left_out.items():
         console.print(f"[yellow]left out:[/yellow] {escape(reason)}, {count:,}")
     plan = make_plan(settings, facts)

@@ -35,6 +35,7 @@ class Clients:
         num_classes: labels are 0 to num_classes - 1.
         test_features, test_labels: public examples; None where there are none.
         left_out: why clients or rows were not used, and how many (see `docs/training.md`).
+        names: of clients, where files name them; no client's computation gets them.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Clients:
     test_features: np.ndarray | None = None
     test_labels: np.ndarray | None = None
     left_out: Counter[str] = field(default_factory=Counter)
+    names: Sequence[str] = ()
 
     @property
     def num_clients(self) -> int:

@@ -64,6 +64,8 @@ def load_files(
     `.tfrecords`) of `tf.train.Example`. A file holds all clients, in Parquet or CSV, with
     `client_id` the column that says whose a row is.
 
+    Clients are in the order of their names, whatever the order of the rows.
+
     A row is bad if it has no client, if a feature is missing, no number or not finite, or if its
     label is no whole number in [0, num_classes). Clients with fewer good rows than
     `points_per_client` are left out, and counted: the price supposes that many.
@@ -97,7 +99,7 @@ def load_files(
         _refuse(file, reasons, bad_rows)
         left_out.update(Counter(reasons[reasons != ""].tolist()))
         good = reasons == ""
-        for key, x, y in _by_client(rows, good, str(file)):
+        for key, x, y in _by_client(rows, good, file.name):
             kept = found.setdefault(key, ([], []))
             kept[0].append(x / scale)
             kept[1].append(y)
@@ -123,8 +125,8 @@ def _clients(
     points_per_client: int,
     left_out: Counter[str],
 ) -> Clients:
-    features, labels = [], []
-    for part_x, part_y in found.values():
+    features, labels, names = [], [], []
+    for key, (part_x, part_y) in found.items():
         x, y = np.concatenate(part_x), np.concatenate(part_y)
         if len(y) < points_per_client:
             left_out["client with too few rows"] += 1
@@ -134,11 +136,12 @@ def _clients(
             raise ValueError(f"shape must have {x.shape[1]} entries per example, got {shape}")
         features.append(x.reshape(-1, *(shape or (width,))).astype(np.float32))
         labels.append(y.astype(np.int32))
+        names.append(str(key))
     if not labels:
         raise ValueError(f"{name}: no client has {points_per_client} good rows")
     if len({x.shape[1:] for x in features}) > 1:
         raise ValueError(f"{name}: examples of different clients have different lengths")
-    return Clients(name, features, labels, num_classes, left_out=left_out)
+    return Clients(name, features, labels, num_classes, left_out=left_out, names=names)
 
 
 def _files(path: Path, client_id: str | None) -> list[Path]:

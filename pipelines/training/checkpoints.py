@@ -4,7 +4,8 @@ A checkpoint is written in the staging folder after each round, before anybody s
 state of the process, what was measured, how the program was started. Only its owner reads it. It
 holds no data, no person's id and no randomness: later rounds draw afresh. Of `local-central` it
 holds how many messages each client has sent, by its position; of `adaped`, whose clients are
-simulated here, their own models: on devices those are files of the devices, and nobody else's.
+simulated here, their own models: on devices those are files of the devices, and nobody else's. That
+positions are still those of the same clients is told by 32 bits of a hash of all their names.
 
 Of shuffled epochs it is written where an epoch ends. Who is left of one that is under way is in no
 file: a training goes on with another epoch, everybody in a new order, charged as such, and nobody
@@ -18,9 +19,11 @@ count cannot be what was written last, nothing goes on.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -79,6 +82,8 @@ class Checkpoint:
         curve: measurements so far, as JSON.
         state: arrays, in the order of the process's own state.
         clients: what the host keeps of them, by name.
+        order: of whose clients that is (`order_of`); "" where nothing is kept of them, or files do
+            not name them.
     """
 
     identity: dict[str, Any]
@@ -93,6 +98,7 @@ class Checkpoint:
     state: list[np.ndarray] = field(default_factory=list)
     clients: dict[str, np.ndarray] = field(default_factory=dict)
     rounds_per_event: int = 1
+    order: str = ""
 
     def write(self, staging: str) -> None:
         """In one step, so that there always is one that is whole. Raises OSError."""
@@ -149,6 +155,22 @@ class Checkpoint:
 
 def _path(staging: str, name: str) -> Path:
     return Path(staging.removeprefix("file://")) / name
+
+
+def order_of(names: Sequence[str], key: str = "") -> str:
+    """What tells another order of clients, or others of them, but once in four billion times.
+
+    Keyed anew by each training, and so short that it confirms next to no guess about anybody.
+
+    Args:
+        names: of all clients; none give "".
+        key: of another one that is to be compared; default: a fresh one.
+    """
+    if not names:
+        return ""
+    key = key or secrets.token_hex(16)
+    told = json.dumps(list(names)).encode()
+    return f"{key}:{hashlib.blake2b(told, key=bytes.fromhex(key), digest_size=4).hexdigest()}"
 
 
 def counted(staging: str) -> tuple[int, tuple[int, int]]:
@@ -229,6 +251,19 @@ class Resumed:
         if planned != self.checkpoint.planned:
             raise CheckpointError(
                 f"{many(self.checkpoint.planned, 'round')} reserved, and {planned:,} planned now"
+            )
+
+    def check_clients(self, names: Sequence[str]) -> None:
+        """Refuses other clients, or another order, where something is kept of each by its place.
+
+        Raises:
+            CheckpointError: before anything is charged or lost: with the right ones it goes on.
+        """
+        order = self.checkpoint.order
+        if order and order_of(names, order.partition(":")[0]) != order:
+            raise CheckpointError(
+                "--data: its clients must be those that the training began with: what is kept of "
+                "each of them would be taken for somebody else's. Go on with the data as it was"
             )
 
     def charge(
@@ -390,7 +425,7 @@ class Keeper:
 
     Attributes:
         staging: where; on a store nothing is written.
-        identity, job, charged, planned, rounds_per_event: as in each checkpoint.
+        identity, job, charged, planned, rounds_per_event, order: as in each checkpoint.
     """
 
     staging: str
@@ -399,6 +434,7 @@ class Keeper:
     charged: str
     planned: int
     rounds_per_event: int = 1
+    order: str = ""
 
     def keep(
         self,
@@ -414,7 +450,7 @@ class Keeper:
         points = [[asdict(score), epsilon] for score, epsilon in curve]
         Checkpoint(
             self.identity.to_json(), self.job, self.charged, Launcher.this(), self.planned, begun,
-            counter, rounds, points, list(state), clients, self.rounds_per_event,
+            counter, rounds, points, list(state), clients, self.rounds_per_event, self.order,
         ).write(self.staging)  # fmt: skip
 
 

@@ -81,14 +81,10 @@ def _from_files(settings: TrainSettings, path: str) -> Clients:
     test = load_files(settings.question.test_data, client_id=settings.question.client_id, **how)
     if test.shape != clients.shape:
         raise ValueError("--test-data has examples of another shape")
-    return Clients(
-        clients.name,
-        clients.features,
-        clients.labels,
-        clients.num_classes,
-        np.concatenate(test.features),
-        np.concatenate(test.labels),
-        clients.left_out,
+    return replace(
+        clients,
+        test_features=np.concatenate(test.features),
+        test_labels=np.concatenate(test.labels),
     )
 
 

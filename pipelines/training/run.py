@@ -16,7 +16,7 @@ from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.baselines import baselines
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.checkpoints import CheckpointError, Keeper, Resumed
+from beam_ldp.pipelines.training.checkpoints import CheckpointError, Keeper, Resumed, order_of
 from beam_ldp.pipelines.training.learner import Learner
 from beam_ldp.pipelines.training.learners import learner_for
 from beam_ldp.pipelines.training.log import TrainingLog, training_log
@@ -122,8 +122,11 @@ def _begun(
             plan.events_of(ran.begun)
         ):  # the run in MLflow is a new one, and knows of none
             log.charge(number, plan.reports_per_round)
+        order = resumed.checkpoint.order
+    else:
+        order = order_of(learner.clients.names) if learner.kept_of_clients() else ""
     charged = charge.facts["charged"]
-    keeper = Keeper(staging, ran.identity, job, charged, plan.rounds, plan.rounds_per_event)
+    keeper = Keeper(staging, ran.identity, job, charged, plan.rounds, plan.rounds_per_event, order)
     return Kept(learner, ran, keeper, state)
 
 

@@ -372,6 +372,47 @@ def test_a_disk_that_takes_no_checkpoint_ends_a_training_that_goes_on(
     assert BudgetLedger(ledger.url).charge("one").local_epsilon == 16.0
 
 
+def test_a_training_that_knows_clients_by_place_goes_on_with_the_same_ones_only(
+    tmp_path, monkeypatch, capsys
+):
+    """The disk is full in the second round. One of twelve clients has another name then: refused,
+    and nothing is lost by it. With the rows of all in another order it goes on."""
+
+    class Places(Faked):
+        def kept_of_clients(self):
+            return {"messages": np.zeros(12)}
+
+    def full(self, rounds, *told):
+        if rounds == 2:
+            raise OSError(28, "No space left on device")
+        keep(self, rounds, *told)
+
+    keep, file = Keeper.keep, tmp_path / "rows.csv"
+    rows = [f"u{i:02},{i % 2},{i % 3},{i % 2}" for i in range(12)]
+
+    def write(lines):
+        file.write_text("\n".join(["uid,a,b,y", *lines]))
+
+    write(rows)
+    monkeypatch.setattr(train_run, "learner_for", Places)
+    flags = f"--data {file} --features a,b --label y --client-id uid --classes 2 --local-epsilon 4 "
+    flags += "--sampling full --epochs 3 --delta 1e-5 --no-mlflow --no-ledger --output "
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "keep", full)
+        assert train.main(f"{flags}{tmp_path / 'out'}".split()) == programs.NOTHING_RELEASED
+    (staging,) = tmp_path.glob(".out.staging-*")
+    assert b"u03" not in (staging / "checkpoint.npz").read_bytes()
+    monkeypatch.setattr(Launcher, "ended", property(lambda _: "ended"))
+    going_on = f"--resume {tmp_path / 'out'} --no-ledger".split()
+    write([*rows[1:], "u12,0,0,0"])
+    assert train.main(going_on) == programs.MISUSED
+    assert "must be those that the training began with" in " ".join(capsys.readouterr().err.split())
+    write(rows[::-1])
+    assert train.main(going_on) == programs.DONE
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["rounds"], record["lost_rounds"]) == (3, 1)
+
+
 def test_an_epoch_that_too_few_come_to_ends_and_its_rest_is_said(tmp_path, monkeypatch, capsys):
     """Of epochs of three rounds: too few come to the second round of the second epoch, which is
     charged whole."""

@@ -86,6 +86,19 @@ def table(**more):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_clients_have_the_places_of_their_names_in_whatever_order_their_rows_are(tmp_path, ending):
+    """So that a training whose file was sorted anew goes on with each client's own."""
+    found = []
+    for number, rows in enumerate((table(), table()[::-1], table().sort_values("y"))):
+        path = tmp_path / f"{number}.{ending}"
+        (rows.to_parquet if ending == "parquet" else rows.to_csv)(path, index=False)
+        data = load_files(path, client_id="uid", **COLUMNS)
+        sets = [sorted(map(tuple, x.tolist())) for x in data.features]
+        found.append((list(data.names), sets))
+    assert found[0] == found[1] == found[2] and found[0][0] == sorted(set(table()["uid"]))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_one_file_with_a_client_column(tmp_path, ending):
     path = tmp_path / f"rows.{ending}"
     write = table().to_parquet if ending == "parquet" else table().to_csv
