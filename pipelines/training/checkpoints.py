@@ -305,7 +305,7 @@ class Resumed:
             )
         if charge.identity != self.identity:
             raise CheckpointError("the ledger's charge of that name is of another training")
-        if charge.reserved != event and _costs_more(ledger, charge, event, sent):
+        if _costs_more(ledger, charge, event, sent):
             raise CheckpointError(
                 "the rounds of this training cost more now than was reserved for them. "
                 "`beam-ldp finalize` ends its charge"
@@ -318,13 +318,19 @@ def _costs_more(
 ) -> bool:
     """Whether an event costs more than what is reserved, at any order that the budget is read at.
 
-    An epsilon alone would not do: with other charges it may be another order that counts.
+    Of a committed schedule, which is charged whole, what it holds counts. An epsilon alone would
+    not do: with other charges it may be another order that counts.
     """
-    from beam_ldp.ledger.losses import exceeds, limit, local_loss_of, loss_of
+    from beam_ldp.ledger.losses import exceeds, limit, local_loss_of, loss_of, released
 
+    reserved = released(charge.reserved)
+    if reserved == event:
+        return False
     orders = ledger.status(charge.dataset).budget.orders
     local = local_loss_of(sent or event)
-    return local > limit(charge.reserved_local) or exceeds(loss_of(event, orders), charge.loss)
+    return local > limit(charge.reserved_local) or exceeds(
+        loss_of(event, orders), loss_of(reserved, orders)
+    )
 
 
 def resume(output: str, given: Arguments) -> Resumed:

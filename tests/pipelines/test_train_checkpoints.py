@@ -330,6 +330,17 @@ def test_a_training_that_was_reserved_when_less_was_proved_goes_on(tmp_path, cha
     assert after.local_epsilon == 24.0 and before.reserved_local == 56.0
 
 
+def test_a_committed_schedule_goes_on_and_is_charged_whole(tmp_path):
+    world = World(tmp_path)
+    world.ledger.set_budget("e", epsilon=90.0, delta=1e-5, local_epsilon=1000.0, chances=0.5)
+    world.given = flags(f"{FLAGS} --dataset e --run-id one --output {world.out} {world.to}")
+    world.plan = plan_of(world.given)
+    world.killed(begun=5, rounds=5)
+    before = world.ledger.charge("one")
+    after = world.finish(world.resume(), rounds=1)
+    assert (after.status, after.settled, after.loss) == ("settled", before.reserved, before.loss)
+
+
 def test_what_the_host_keeps_of_clients_comes_back_and_is_its_owners_alone(world):
     own = {"who": np.array([3, 7]), "own0": np.arange(4.0).reshape(2, 2), "own1": np.ones((2, 1))}
     world.killed(begun=3, rounds=2, clients=own)
