@@ -34,7 +34,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 DELTA = 1e-5
 SHARES = (0.02, 0.06, 0.12, 0.25, 0.5, 1.0)  # of the rounds, to which all are brought in turn
+POINTS = 40  # of a curve
 Rates = tuple[tuple[int, float], ...]  # (epochs, rate)
+Prices = dict[str, dict[int, float]]  # by accountant and epochs
 
 
 @dataclass(frozen=True)
@@ -270,35 +272,48 @@ def price(setting: Setting, dimension: int, accountant: str, epochs: int) -> flo
     return float(price_of(ACCOUNTANTS[accountant], schedule, DELTA) or np.nan)
 
 
-def priced(setting: Setting, dimension: int, epochs: int) -> dict[str, np.ndarray]:
-    """Epsilon after every epoch, from none on, by each accountant."""
-    return {
-        name: np.array([0.0, *(price(setting, dimension, name, e + 1) for e in range(epochs))])
-        for name in ACCOUNTANTS
-    }
-
-
 @dataclass(frozen=True)
 class Curve:
-    """The runs of a setting, cut to the epochs that all of them have."""
+    """The runs of a setting, by seed, each as far as it has come."""
 
     setting: Setting
     runs: list[dict[str, Any]]
 
     @property
-    def epochs(self) -> int:
-        return min(run["epochs"] for run in self.runs)
+    def lengths(self) -> list[int]:
+        """The epochs to which runs have come, the shortest first: all have come to that one."""
+        return sorted({run["epochs"] for run in self.runs})
 
     @property
-    def accuracy(self) -> np.ndarray:
-        """Mean over seeds, after every epoch."""
-        return np.mean([run["accuracy"][: self.epochs + 1] for run in self.runs], axis=0)
+    def shown(self) -> list[int]:
+        """The epochs that page and plot show: those, and some forty more, close at first."""
+        between = np.geomspace(1, self.lengths[-1], POINTS).round().astype(int).tolist()
+        return sorted({*self.lengths, *between} - {0})
 
-    @property
-    def spread(self) -> np.ndarray:
-        """Standard deviation over seeds; zero of one."""
-        cut = np.array([run["accuracy"][: self.epochs + 1] for run in self.runs])
-        return cut.std(axis=0, ddof=1) if len(cut) > 1 else np.zeros(self.epochs + 1)
+    def seeds(self, epochs: int) -> list[int]:
+        """Of the runs that have come so far."""
+        return [run["seed"] for run in self.runs if run["epochs"] >= epochs]
+
+    def accuracy(self, epochs: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation over those, after every epoch; a deviation of zero of one."""
+        found = np.array(
+            [run["accuracy"][: epochs + 1] for run in self.runs if run["epochs"] >= epochs]
+        )
+        return found.mean(axis=0), found.std(axis=0, ddof=1) if len(found) > 1 else 0 * found[0]
+
+    def words(self, epochs: int) -> str:
+        """The accuracy after so many epochs."""
+        mean, spread = self.accuracy(epochs)
+        return f"{mean[-1]:.3f}" + (f" +- {spread[-1]:.3f}" if spread[-1] else "")
+
+
+def priced(curve: Curve) -> Prices:
+    """Epsilon by each accountant, after the epochs that are shown."""
+    dimension = curve.runs[0]["parameters"]
+    return {
+        name: {epochs: price(curve.setting, dimension, name, epochs) for epochs in curve.shown}
+        for name in ACCOUNTANTS
+    }
 
 
 def curves_of(settings: Sequence[Setting], record: dict[str, Any]) -> list[Curve]:
@@ -311,7 +326,7 @@ def curves_of(settings: Sequence[Setting], record: dict[str, Any]) -> list[Curve
     return found
 
 
-def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]]) -> str:
+def page(name: str, curves: Sequence[Curve], prices: Sequence[Prices]) -> str:
     """What is known, as Markdown."""
     lines = [
         f"# The papers' trainings on {name.upper()}, at the papers' scale", "",
@@ -327,27 +342,28 @@ def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarr
         one, runs = curve.setting, curve.runs
         rounds = sum(run["rounds"] for run in runs)
         seconds = sum(run["seconds"] for run in runs) / rounds if rounds else 0.0
-        spread = f" +- {curve.spread[-1]:.3f}" if len(runs) > 1 else ""
-        cells = [
-            one.name, f"{runs[0]['parameters']:,}", f"{curve.epochs} of {one.epochs}",
-            ", ".join(str(run["seed"]) for run in runs), f"{curve.accuracy[-1]:.3f}{spread}",
-            *(f"{epsilon[whose][-1]:.3g}" for whose in ACCOUNTANTS), f"{seconds:.2f}",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
+        for epochs in filter(None, curve.lengths):
+            cells = [
+                one.name, f"{runs[0]['parameters']:,}", f"{epochs} of {one.epochs}",
+                ", ".join(map(str, curve.seeds(epochs))), curve.words(epochs),
+                *(f"{epsilon[whose][epochs]:.3g}" for whose in ACCOUNTANTS), f"{seconds:.2f}",
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "What the papers print, and what that many epochs cost:", "",
               "| training | eps printed | accuracy printed | epochs | eps, thesis | eps, any "
-              "mechanism | eps, this mechanism | accuracy here |",
-              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+              "mechanism | eps, this mechanism | accuracy here | seeds |",
+              "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for curve in curves if name == "mnist" else ():
         for printed, accuracy, sd, epochs in PRINTED.get(curve.setting.name, ()):
             cells = [curve.setting.name, f"{printed:g}", f"{accuracy:.4g} +- {sd:g}"]
             if epochs is None:
-                cells += ["lost in print", *("" for _ in ACCOUNTANTS), ""]
+                cells += ["lost in print", *("" for _ in ACCOUNTANTS), "", ""]
             else:
                 cost = (price(curve.setting, curve.runs[0]["parameters"], whose, epochs)
                         for whose in ACCOUNTANTS)  # fmt: skip
-                here = f"{curve.accuracy[epochs]:.3f}" if epochs <= curve.epochs else "not reached"
-                cells += [str(epochs), *(f"{c:.3g}" for c in cost), here]
+                seeds = len(curve.seeds(epochs))
+                here = curve.words(epochs) if seeds else "not reached"
+                cells += [str(epochs), *(f"{c:.3g}" for c in cost), here, str(seeds or "")]
             lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "The trainings:", ""]
     lines += [
@@ -360,7 +376,7 @@ def page(name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarr
 
 
 def plot(
-    name: str, curves: Sequence[Curve], prices: Sequence[dict[str, np.ndarray]], path: Path
+    name: str, curves: Sequence[Curve], prices: Sequence[Prices], path: Path
 ) -> None:
     """Accuracy against epsilon, by three accountants; the papers' numbers as points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -370,14 +386,18 @@ def plot(
     down = -(-len(curves) // across)
     figure = Figure(figsize=(4.6 * across, 4.2 * down), dpi=140, layout="constrained")
     FigureCanvasAgg(figure)
-    for i, (curve, epsilon) in enumerate(zip(curves, prices)):
-        axes = figure.add_subplot(down, across, i + 1)
-        mean, spread = curve.accuracy, curve.spread
+    for panel, (curve, epsilon) in enumerate(zip(curves, prices)):
+        axes = figure.add_subplot(down, across, panel + 1)
         for whose, colour in COLOURS.items():
-            axes.plot(epsilon[whose][1:], mean[1:], color=colour, marker=".", markersize=3,
-                      label=f"ours, priced by: {whose}")  # fmt: skip
-            axes.fill_between(epsilon[whose][1:], (mean - spread)[1:], (mean + spread)[1:],
-                              color=colour, alpha=0.2, linewidth=0)  # fmt: skip
+            for i, epochs in enumerate(curve.lengths):
+                at = [e for e in curve.shown if e <= epochs]
+                mean, spread = (part[at] for part in curve.accuracy(epochs))
+                costs = [epsilon[whose][e] for e in at]
+                axes.plot(costs, mean, color=colour, linewidth=1, marker="." if i == 0 else "",
+                          markersize=3, zorder=3 - i,
+                          label=f"ours, priced by: {whose}" if i == 0 else None)  # fmt: skip
+                axes.fill_between(costs, mean - spread, mean + spread, color=colour, alpha=0.25,
+                                  linewidth=0)  # fmt: skip
         printed = PRINTED.get(curve.setting.name, ()) if name == "mnist" else ()
         for n, (where, accuracy, sd, _) in enumerate(printed):
             axes.errorbar(where, accuracy, sd, color="#1d1d1f", marker="s", markersize=4,
@@ -387,11 +407,11 @@ def plot(
         axes.set_ylim(0, 1)
         axes.set_xlabel(f"epsilon at delta = {DELTA:g}")
         axes.set_ylabel("accuracy, 10,000 public images")
-        seeds = len(curve.runs)
         axes.set_title(
-            f"{curve.setting.name}: {curve.epochs} of {curve.setting.epochs} epochs, "
-            f"{seeds} seed{'s' if seeds > 1 else ''}", fontsize=10,
-        )  # fmt: skip
+            f"{curve.setting.name}, of {curve.setting.epochs} epochs:\n"
+            + ", ".join(_came(len(curve.seeds(epochs)), epochs) for epochs in curve.lengths),
+            fontsize=10,
+        )
         axes.grid(color="#e3e7eb")
         axes.legend(fontsize=7, frameon=False, loc="upper left")
     figure.suptitle(
@@ -400,11 +420,15 @@ def plot(
     figure.savefig(path)
 
 
+def _came(seeds: int, epochs: int) -> str:
+    return f"{seeds} seed{'s' if seeds > 1 else ''} to {epochs}"
+
+
 def show(settings: Sequence[Setting], data: Path, output: Path) -> str:
     """Write the page and the plot; the page."""
     target = output / stem(data)
     curves = curves_of(settings, json.loads(target.with_suffix(".json").read_text()))
-    prices = [priced(c.setting, c.runs[0]["parameters"], c.epochs) for c in curves]
+    prices = [priced(curve) for curve in curves]
     text = page(data.name, curves, prices)
     target.with_suffix(".md").write_text(text)
     plot(data.name, curves, prices, target.with_suffix(".png"))

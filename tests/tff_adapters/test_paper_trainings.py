@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import paper_trainings
-from benchmarks.paper_trainings import PRINTED, SETTINGS, Setting, main, price, priced
+from benchmarks.paper_trainings import PRINTED, SETTINGS, Curve, Setting, main, price, priced
 from tests.idx_files import write_folder
 
 pytestmark = pytest.mark.e2e
@@ -85,13 +85,18 @@ def test_a_training_that_was_killed_twice_has_the_numbers_of_one_that_was_not(
 
 def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, capsys):
     run(tmp_path, data, "--share", "0.5", "--seeds", "1", "2", settings=(TINY,))
+    run(tmp_path, data, settings=(TINY,))  # seed 1 goes further
+    record = json.loads((tmp_path / "paper_trainings.json").read_text())["runs"]
+    one, two = (np.array(r["accuracy"]) for r in sorted(record, key=lambda r: r["seed"]))
     shutil.rmtree(tmp_path / "paper_trainings")
     shutil.rmtree(data)
     main(["plot", "--output", str(tmp_path)], (TINY, SECOND))
     page = (tmp_path / "paper_trainings.md").read_text()
     assert page in capsys.readouterr().out
-    row = next(line for line in page.splitlines() if line.startswith("| tiny, l2"))
-    assert "| 650 | 2 of 4 | 1, 2 | 0." in row and "+-" in row and "tiny, linf" not in page
+    both, alone = (line for line in page.splitlines() if line.startswith("| tiny, l2"))
+    spread = abs(one[2] - two[2]) / 2**0.5
+    assert f"| 650 | 2 of 4 | 1, 2 | {(one[2] + two[2]) / 2:.3f} +- {spread:.3f} |" in both
+    assert f"| 650 | 4 of 4 | 1 | {one[4]:.3f} |" in alone and "tiny, linf" not in page
     assert page.startswith("# The papers' trainings on MNIST")
     assert (tmp_path / "paper_trainings.png").read_bytes().startswith(b"\x89PNG")
 
@@ -109,7 +114,8 @@ def test_the_theorem_gives_the_epsilon_that_the_papers_print(setting):
 
 def test_the_three_prices_of_a_training():
     """Spec, section 11.3: 60,000 clients, 2,000 in each of 6,000 rounds, at local epsilon 2."""
-    found = priced(SETTINGS[0], 13_706, 3)
-    assert all(len(one) == 4 and one[0] == 0 and (np.diff(one) > 0).all() for one in found.values())
+    curve = Curve(SETTINGS[0], [{"epochs": 3, "parameters": 13_706}])
+    for one in priced(curve).values():
+        assert [*one] == [1, 2, 3] and 0 < one[1] < one[2] < one[3]
     named = [price(SETTINGS[0], 13_706, name, 200) for name in ("thesis", "any mechanism")]
     assert named == pytest.approx([5.795, 0.882], rel=1e-3)
