@@ -375,9 +375,7 @@ def page(name: str, curves: Sequence[Curve], prices: Sequence[Prices]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot(
-    name: str, curves: Sequence[Curve], prices: Sequence[Prices], path: Path
-) -> None:
+def plot(name: str, curves: Sequence[Curve], prices: Sequence[Prices], path: Path) -> None:
     """Accuracy against epsilon, by three accountants; the papers' numbers as points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -30,6 +30,7 @@ from beam_ldp.federated.record import Reader, RoundConfig, rounds_run
 from beam_ldp.federated.training import Spending, TrainingBudget
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.rounding import number
 from flower_adapters.checkpoint import read_checkpoint, write_checkpoint
 from flower_adapters.client import check_mechanism
 from flower_adapters.messages import ARRAYS, CONFIG, PRIVACY, Question
@@ -419,7 +420,8 @@ def _in_words(metrics: dict[str, Any]) -> str:
     if "predicted-error" in metrics:
         told += f"; error {metrics['predicted-error']:.3g}"
     if "epsilon" in metrics:
-        told += f"; spent: epsilon {metrics['epsilon']:.4g}, local {metrics['local-epsilon']:.4g}"
+        told += f"; spent: epsilon {number(metrics['epsilon'])}"
+        told += f", local {number(metrics['local-epsilon'])}"
     return told
 
 

@@ -25,6 +25,7 @@ from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, limit, loss_of, shares, times
 from beam_ldp.ledger.rows import BudgetExceededError, LedgerError, canonical
+from beam_ldp.rounding import number
 
 _FIRST_GUESS = 1.0
 
@@ -67,8 +68,8 @@ def refusal(
     before, after = epsilon_of(committed, budget), epsilon_of(committed + more, budget)
     if not after <= limit(budget.epsilon):
         return (
-            f"is epsilon = {budget.epsilon:g} at delta = {budget.delta:g}; {before:.4g} is spent "
-            f"or reserved, and this run would make it {after:.4g}"
+            f"is epsilon = {budget.epsilon:g} at delta = {budget.delta:g}; {number(before)} is "
+            f"spent or reserved, and this run would make it {number(after)}"
         )
     total = population.local_loss(period) + count * local
     if budget.local_epsilon is not None and math.isinf(local):
@@ -80,7 +81,7 @@ def refusal(
     if budget.local_epsilon is not None and not total <= limit(budget.local_epsilon):
         return (
             f"allows local epsilons that sum to {budget.local_epsilon:g} per {unit}; this run "
-            f"would make it {total:.4g}"
+            f"would make it {number(total)}"
         )
     if population.quotas:
         return _share_refusal(population, population.account(period, quota), more, local * count,
@@ -101,7 +102,7 @@ def _share_refusal(
         assert budget.local_epsilon is not None
         return (
             f"{name}: local epsilons that sum to {share * budget.local_epsilon:g}; this run would "
-            f"make it {account.local + local:.4g}"
+            f"make it {number(account.local + local)}"
         )
     return None
 
@@ -242,9 +243,9 @@ class BudgetStatus:
 
     def __repr__(self) -> str:
         return (
-            f"<BudgetStatus of {self.population!r}: epsilon {self.committed:.4g} of "
+            f"<BudgetStatus of {self.population!r}: epsilon {number(self.committed)} of "
             f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}, local "
-            f"{self.local_committed:.4g}, {self.num_charges:,} charges, {self.num_open:,} open>"
+            f"{number(self.local_committed)}, {self.num_charges:,} charges, {self.num_open:,} open>"
         )
 
     @cached_property

@@ -34,6 +34,7 @@ from beam_ldp.ledger.rows import (
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.rounding import number
 
 # The ledger's life again, row by row: where each population stood, and where that was too much.
 
@@ -182,11 +183,12 @@ class Replay:
         budget, row = stand.budget, stand.row
         if epsilon > limit(budget.epsilon):
             self.exceeded.append(
-                f"row {row.number}: {name!r} stood at epsilon = {epsilon:.4g} of {budget.epsilon:g}"
+                f"row {row.number}: {name!r} stood at epsilon = {number(epsilon)} of "
+                f"{budget.epsilon:g}"
             )
         if not fits_locally(stand.local, budget):
             self.exceeded.append(
-                f"row {row.number}: {name!r} stood at local epsilons of {stand.local:.4g} of "
+                f"row {row.number}: {name!r} stood at local epsilons of {number(stand.local)} of "
                 f"{budget.local_epsilon:g}"
             )
 
@@ -308,13 +310,11 @@ class Repricing:
         """Rows that state less than their event costs."""
         found = []
         for question, answer in self.answers.items():
-            for loss, number in self.stated[question].items():
+            for loss, row in self.stated[question].items():
                 if answer.loss is None:
-                    found.append(
-                        f"row {number} holds an event without a privacy cost: {answer.fault}"
-                    )
+                    found.append(f"row {row} holds an event without a privacy cost: {answer.fault}")
                 elif _less(loss, answer.loss):
-                    found.append(f"row {number} states a smaller loss than that of its event")
+                    found.append(f"row {row} states a smaller loss than that of its event")
         return found
 
 

@@ -19,6 +19,7 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.walsh_hadamard import padded_size
+from beam_ldp.rounding import number
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
 Model = Literal["shuffle", "local"]
@@ -250,7 +251,7 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
         sent = randomizer.messages_per_user
         excluded = f"{sent:,} messages per user, max_messages is {task.max_messages:,}"
     elif budget > task.max_local_epsilon * _MET:
-        excluded = f"local epsilon {budget:.4g}, above the limit of {task.max_local_epsilon:g}"
+        excluded = f"local epsilon {number(budget)}, above the limit of {task.max_local_epsilon:g}"
     return MeanPlan(
         mechanism=type(randomizer).__name__,
         randomizer=randomizer,
@@ -278,7 +279,7 @@ def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
             own = earned(task, lambda budget: replace(randomizer, local_epsilon=budget))
             if own < randomizer.local_epsilon:
                 return _priced(task, _row(task, replace(randomizer, local_epsilon=own)))
-        excluded = f"central epsilon {price:.4g}, the target is {task.epsilon:g}"
+        excluded = f"central epsilon {number(price)}, the target is {task.epsilon:g}"
     return replace(row, epsilon=price, excluded=excluded)
 
 

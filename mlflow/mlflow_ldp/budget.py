@@ -23,6 +23,7 @@ from beam_ldp.ledger import Anchor, Budget, BudgetLedger, Charge, Population, Ro
 from beam_ldp.ledger.deciding import epsilon_of
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
+from beam_ldp.rounding import number
 from mlflow_ldp.release import log_release, record_digest
 from mlflow_ldp.runs import (
     IDENTITY_TAG,
@@ -397,8 +398,8 @@ def _event(charges: list[Charge]) -> dict[str, Any]:
 def _description(name: str, charges: list[Charge]) -> str:
     about, local = charges[-1].about, sum(charge.local_total for charge in charges)
     price = about.get("epsilon")
-    central = "" if price is None else f"epsilon = {price:.4g} at delta = {about['delta']:g}, "
+    central = "" if price is None else f"epsilon = {number(price)} at delta = {about['delta']:g}, "
     return (
         f"Mirrored from the ledger: charge `{name}` of `{charges[0].dataset}`, {central}local "
-        f"epsilon = {local:.4g}. The program that released it did not log here."
+        f"epsilon = {number(local)}. The program that released it did not log here."
     )

@@ -6,7 +6,6 @@ import io
 import math
 import sys
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +69,8 @@ def curve_page(curve: Curve, title: str, delta: float) -> str:
 
 def statement_of(tracker: PrivacyTracker) -> str:
     """What the run cost, in plain words (Markdown)."""
+    from beam_ldp.rounding import number, rounded_down  # MLflow loads this module for every run
+
     spent = tracker.spent
     name = "".join(c if c.isprintable() and c != "`" else " " for c in tracker.dataset)
     fixed = tracker.accountant().get_epsilon(tracker.delta) if spent.num_charges else None
@@ -77,15 +78,13 @@ def statement_of(tracker: PrivacyTracker) -> str:
         f"# What this run cost the people in `{name}`",
         f"* releases charged: {spent.num_charges:,}",
         f"* against everybody who sees only what left the shuffler: epsilon = "
-        f"{_number(spent.epsilon)} at delta = {tracker.delta:g}, proved, for one person's data "
+        f"{number(spent.epsilon)} at delta = {tracker.delta:g}, proved, for one person's data "
         "replaced by any other (replace-one)",
         f"* against whoever sees every report of a person who took part in every step: local "
-        f"epsilon = {_number(spent.local_epsilon)}",
+        f"epsilon = {number(spent.local_epsilon)}",
     ]
     if fixed is not None and fixed.lower:
-        lines.append(
-            f"* no analysis can prove less than epsilon = {_rounded(fixed.lower, ROUND_FLOOR)}"
-        )
+        lines.append(f"* no analysis can prove less than epsilon = {rounded_down(fixed.lower)}")
     lines += [
         "* that a person took part is not protected",
         "* charged to the budget ledger: "
@@ -98,15 +97,6 @@ def statement_of(tracker: PrivacyTracker) -> str:
         "the method of composition is valid for that",
     ]
     return "\n\n".join([lines[0], "\n".join(lines[1:])]) + "\n"
-
-
-def _number(value: float) -> str:
-    return _rounded(value, ROUND_CEILING) if math.isfinite(value) else "unbounded"
-
-
-def _rounded(value: float, rounding: str) -> str:
-    """Four significant digits: of costs never below them, of what is below costs never above."""
-    return f"{float(Context(4, rounding).create_decimal(repr(float(value)))):.4g}"
 
 
 def statement_page(title: str, statement: str) -> str:

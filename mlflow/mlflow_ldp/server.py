@@ -18,6 +18,7 @@ from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import Anchor, Check
 from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of, no_loss, orders_for
+from beam_ldp.rounding import number
 from mlflow_ldp.charges import local_epsilon_of
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
 
@@ -435,8 +436,8 @@ def _budget_faults(total: DatasetTotal) -> list[str]:
     if total.epsilon <= total.epsilon_budget * (1 + _TOLERANCE):
         return []
     return [
-        f"{total.num_runs} runs about {total.population!r} cost epsilon = {total.epsilon:.4g} at "
-        f"delta = {total.delta:g} together; the budget is {total.epsilon_budget:g}{_of(total)}"
+        f"{total.num_runs} runs about {total.population!r} cost epsilon = {number(total.epsilon)} "
+        f"at delta = {total.delta:g} together; the budget is {total.epsilon_budget:g}{_of(total)}"
     ]
 
 
@@ -444,8 +445,8 @@ def _spent_faults(total: DatasetTotal) -> list[str]:
     if total.epsilon_spent is None or total.epsilon <= total.epsilon_spent * (1 + _TOLERANCE):
         return []
     return [
-        f"{total.num_runs} runs about {total.population!r} cost epsilon = {total.epsilon:.4g} at "
-        f"delta = {total.delta:g} together; {total.epsilon_spent:.4g} is said to be spent"
+        f"{total.num_runs} runs about {total.population!r} cost epsilon = {number(total.epsilon)} "
+        f"at delta = {total.delta:g} together; {total.epsilon_spent:.4g} is said to be spent"
         f"{_of(total)}"
     ]
 

@@ -17,6 +17,7 @@ from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, loss_of, no_loss, orders_for, times
 from beam_ldp.ledger.opening import URL_VARIABLE
 from beam_ldp.randomizers.checks import check_fraction, check_positive
+from beam_ldp.rounding import number
 from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget
 from mlflow_ldp.charges import LARGEST_BLOCK as LARGEST_BLOCK
 from mlflow_ldp.charges import Blocks, Kind, Snapshot, local_epsilon_of
@@ -318,13 +319,13 @@ class PrivacyTracker:
     def _refuse(self, epsilon: float, local: float) -> None:
         if self._limit is not None and epsilon > self._limit:
             raise BudgetExceededError(
-                f"this release would take epsilon to {epsilon:.4g}; the limit of this run is "
+                f"this release would take epsilon to {number(epsilon)}; the limit of this run is "
                 f"{self._limit:g} at delta = {self.delta:g}. It was not charged"
             )
         if self._local_limit is not None and local > self._local_limit:
             raise BudgetExceededError(
-                f"this release would take the sum of local epsilons to {local:.4g}; the limit of "
-                f"this run is {self._local_limit:g}. It was not charged"
+                f"this release would take the sum of local epsilons to {number(local)}; the limit "
+                f"of this run is {self._local_limit:g}. It was not charged"
             )
 
     def _log_step(self, step: int, spent: TrackedLoss, num_reports: int | None, kind: Kind) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from beam_ldp.rounding import number as number
+from beam_ldp.rounding import rounded_down as rounded_down
+
 
 def many(count: int, noun: str) -> str:
     """So many of them.
@@ -21,19 +24,6 @@ def verb(count: int, one: str, more: str) -> str:
     '1 round was lost'
     """
     return one if count == 1 else more
-
-
-def number(value: float | None) -> str:
-    """Four significant digits, rounded up: a price that is printed is never below the real one."""
-    if value is None:
-        return "none"
-    if not math.isfinite(value):
-        return "unbounded"
-    if value == 0:
-        return "0"
-    digits = 3 - math.floor(math.log10(abs(value)))
-    scaled = math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
-    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
 
 
 def factor(epsilon: float | None) -> str:
@@ -56,12 +46,3 @@ def promise(local_epsilon: float | None) -> str:
     ('2', 'infinite')
     """
     return "infinite" if local_epsilon == math.inf else number(local_epsilon)
-
-
-def rounded_down(value: float | None) -> str:
-    """Four significant digits, rounded down: for lower bounds."""
-    if value is None or not math.isfinite(value) or value == 0:
-        return number(value)
-    digits = 3 - math.floor(math.log10(abs(value)))
-    scaled = math.floor(round(value * 10.0**digits, 6)) / 10.0**digits
-    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"

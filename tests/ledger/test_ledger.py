@@ -192,6 +192,12 @@ def test_the_last_epsilon_fits_and_no_more(ledger: BudgetLedger) -> None:
     assert ledger.status("visits").left == 0.0
 
 
+def test_a_budget_that_is_just_exceeded_is_not_said_to_be_just_full(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    with pytest.raises(BudgetExceededError, match=r"would make it 1\.001"):
+        spend(ledger, "a little more", LocalRandomizerDpEvent(1.00001))
+
+
 def test_open_reservations_count_at_their_worst_case(ledger: BudgetLedger) -> None:
     grant(ledger)
     for i in range(4):

@@ -6,7 +6,6 @@ import json
 import math
 import warnings
 from collections.abc import Iterator
-from decimal import ROUND_FLOOR
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from mlflow_ldp.pages import _number, _rounded, curve_page, curve_png, statement_page, thinned
+from mlflow_ldp.pages import curve_page, curve_png, statement_page, thinned
 from mlflow_ldp.runs import as_text
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import LARGEST_BLOCK, PrivacyTracker, active_tracker
@@ -357,8 +356,3 @@ def test_names_in_other_scripts_are_written_as_they_are():
     """As text, not as character codes; what no file can hold is the code of what it was."""
     assert as_text({"column": ["größe", "東京"]}) == '{"column": ["größe", "東京"]}'
     assert as_text("東京") == "東京" and as_text(["\udc80"]) == '["\\udc80"]'
-
-
-def test_costs_in_statements_are_rounded_up_and_lower_values_down() -> None:
-    assert (_number(0.94484), _number(2.0), _number(math.inf)) == ("0.9449", "2", "unbounded")
-    assert (_rounded(0.94486, ROUND_FLOOR), _rounded(0.95, ROUND_FLOOR)) == ("0.9448", "0.95")

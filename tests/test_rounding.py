@@ -1,0 +1,28 @@
+"""Prices as text: never below the real one but for rounding of floats, what is left never above."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_ldp.rounding import number, rounded_down
+
+pytestmark = pytest.mark.exact
+FLOATS = 1e-9  # relative: what multiplying by a power of ten may add
+
+
+@given(st.floats(1e-12, 1e12))
+def test_costs_go_up_and_what_is_left_goes_down_by_less_than_a_fourth_digit(value):
+    above, below = float(number(value)), float(rounded_down(value))
+    assert value * (1 - FLOATS) <= above <= value * 1.001
+    assert value * (1 + FLOATS) >= below >= value * 0.999
+
+
+def test_what_needs_no_digits_is_as_it_is():
+    assert (number(0.94484), number(2.0), number(20_000.0)) == ("0.9449", "2", "20000")
+    assert (rounded_down(0.94486), rounded_down(0.95)) == ("0.9448", "0.95")
+    for written in (number, rounded_down):
+        assert (written(math.inf), written(None), written(0.0)) == ("unbounded", "none", "0")
