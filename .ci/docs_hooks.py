@@ -38,7 +38,8 @@ READ = {
     "l2_frontier.png": "`python -m benchmarks.l2_frontier`. Down is more accurate; left is shorter on the left and better protected "
     "on the right. Full dots are as good as PrivUnit where they are lowest; what lies below them takes trust in the shuffler.",
     "paper_trainings.png": "`python -m benchmarks.paper_trainings plot`. Curves of one panel are one training, priced in three ways: "
-    "left is better protected. Black squares are what the papers print, at as many epochs as they ran; a curve ends where ours has come.",
+    "left is better protected. Black squares are what the papers print. Bands are of one standard deviation over seeds; the thin "
+    "line is the seed that has come furthest.",
     "recovery.png": "`python -m benchmarks.recovery`. A solid line is what a person has to keep so that a report can be "
     "turned back into the value; what lies between it and the dotted one of its colour is saved against keeping the value.",
     "levels.png": "`python -m benchmarks.levels`. The distance between the two curves is what readers save together by refining "
