@@ -106,8 +106,9 @@ class Job:
         settings, wanted = question.settings, question.wanted
 
         def ask() -> str:
-            if question.uncharged is not None:
-                return question.uncharged
+            uncharged = question.uncharged(choice)
+            if uncharged is not None:
+                return str(uncharged.facts["charged"])
             return reserving.would_grant(
                 settings,
                 question.worst_price(choice),

@@ -22,6 +22,7 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.planner import Choice, Planner
+from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import Price, gate_estimates, gate_reports, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
@@ -129,9 +130,8 @@ class Question(Planner[S]):
         settings = self.settings
         return settings.charge.run_id or f"{settings.dataset[:100]}-{uuid.uuid4().hex[:12]}"
 
-    @property
-    def uncharged(self) -> str | None:
-        """Why no ledger is asked, where another run was charged for this one; else None."""
+    def uncharged(self, choice: Choice[Any]) -> NoCharge | None:
+        """What stands for a charge where another run was charged for this one; else None."""
         return None
 
     @property

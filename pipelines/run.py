@@ -113,9 +113,8 @@ def execute(
 
 def _reserve(question: Question[Any], choice: Choice[Any], identity: ReleaseIdentity) -> NoCharge:
     """Set the worst case aside, before anything is read."""
-    if question.uncharged is not None:
-        charge = NoCharge(question.uncharged)
-    else:
+    charge = question.uncharged(choice)
+    if charge is None:
         charge = reserving.reserve(
             question.settings,
             question.worst_price(choice),

@@ -24,6 +24,7 @@ from beam_ldp.ledger.recomputing import (
     Replay,
     Repricing,
     charged_twice,
+    covered_by_nothing,
     price,
     stated_by,
     two_questions,
@@ -151,7 +152,7 @@ def audit(
         _clocks(replay, rows, [*(given or ()), *others]),
         _signed(sound),
         _succession(sound, state, public_key),
-        _priced(repricing),
+        _priced(repricing, state),
         _check("every local epsilon is at least that of the event", repricing.local),
         _check("no budget was ever exceeded", replay.exceeded),
         _quotas(replay),
@@ -206,9 +207,10 @@ def _prices(state: LedgerState, repricing: Repricing) -> dict[str, float]:
     return found
 
 
-def _priced(repricing: Repricing) -> Check:
+def _priced(repricing: Repricing, state: LedgerState) -> Check:
     name = "every row states at least what its event costs"
-    findings, total, done = repricing.findings(), len(repricing.stated), len(repricing.answers)
+    findings = repricing.findings() + covered_by_nothing(state)
+    total, done = len(repricing.stated), len(repricing.answers)
     if done < total and not findings:
         said = f"{done:,} of {total:,} distinct events were recomputed, drawn at random"
         return Check(name, "passed", (said,))

@@ -234,6 +234,12 @@ def loss_of(event: dict[str, Any], orders: tuple[float, ...]) -> Loss:
     return _loss_of(json.dumps(event, sort_keys=True), orders)
 
 
+def is_nothing(event: dict[str, Any]) -> bool:
+    """Whether it is the event of a part whose price stands with another part: `NoOpDpEvent`."""
+    top = event.get("event")
+    return isinstance(top, dict) and top.get("kind") == "NoOpDpEvent"
+
+
 @lru_cache(maxsize=4096)
 def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
     accountant = ShuffleAccountant(list(orders), adaptive=True)

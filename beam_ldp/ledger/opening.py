@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
 from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
-from beam_ldp.ledger.losses import Loss, loss_of
+from beam_ldp.ledger.losses import Loss, is_nothing, loss_of, no_loss
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHECKPOINT,
@@ -411,7 +411,9 @@ class LedgerReading(OpenLedger):
     def _loss_for(self, charge: Charge, told: dict[str, Any]) -> Loss:
         """The loss of an event at the orders of the charge's budget."""
         population = population_of_charge(self._opened(charge.dataset), charge)
-        return loss_of(told, budget_of(population, charge.dataset).orders)
+        orders = budget_of(population, charge.dataset).orders
+        covered = is_nothing(told) and is_nothing(charge.reserved)  # by another part's charge
+        return no_loss(orders) if covered else loss_of(told, orders)
 
     def published(self, identity: ReleaseIdentity) -> Charge | None:
         """The charge under which this very release was published; None if not. For reports that

@@ -20,7 +20,16 @@ from beam_ldp.ledger.accounts import Account
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.deciding import capacity, fits_locally, share_of
-from beam_ldp.ledger.losses import Loss, limit, local_loss_of, loss_of, read_loss, shares
+from beam_ldp.ledger.losses import (
+    Loss,
+    is_nothing,
+    limit,
+    local_loss_of,
+    loss_of,
+    no_loss,
+    read_loss,
+    shares,
+)
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHARGES,
@@ -380,7 +389,8 @@ def _answer(asked: tuple[ChargedEvent, tuple[float, ...]]) -> TruePrice:
     question, deltas = asked
     event = json.loads(question.event)
     try:
-        loss = loss_of(event, question.orders)
+        nothing = is_nothing(event)
+        loss = no_loss(question.orders) if nothing else loss_of(event, question.orders)
         parsed = event_from_json(event)
         return TruePrice(loss, {delta: float(event_epsilon(parsed, delta)) for delta in deltas})
     except Exception as error:  # a forged row may hold anything
@@ -419,6 +429,23 @@ def two_questions(state: LedgerState) -> list[str]:
                 f"{', '.join(before[1].differences(whole))}"
             )
     return found
+
+
+def covered_by_nothing(state: LedgerState) -> list[str]:
+    """Parts that release nothing more than another part was charged for, where none was."""
+    charged, free = set(), []
+    for charge in _reservations(state):
+        release = (charge.population, charge.identity.dataset, charge.identity.release_id)
+        if is_nothing(charge.reserved):
+            free.append((release, charge))
+        elif charge.status != "abandoned":
+            charged.add(release)
+    return [
+        f"run {charge.run_id!r} says that another part of {charge.identity.release_id!r} was "
+        "charged for it: none was"
+        for release, charge in free
+        if release not in charged and charge.status != "abandoned"
+    ]
 
 
 def charged_twice(state: LedgerState) -> list[str]:

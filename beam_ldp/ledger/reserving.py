@@ -25,8 +25,10 @@ from beam_ldp.ledger.losses import (
     check_commitment,
     committed,
     exceeds,
+    is_nothing,
     local_loss_of,
     loss_of,
+    no_loss,
     times,
 )
 from beam_ldp.ledger.opening import (
@@ -170,7 +172,9 @@ class LedgerReserving(LedgerReading):
             event: the worst that the run may release, a `DpEvent`; a `CommittedDpEvent` for a
                 schedule that is fixed now, charged whole.
             identity: of the release. A release id stands for one question; the same memoized
-                reports are not released twice (see `republish`).
+                reports are not released twice (see `republish`). Where another part of the release
+                was charged for all of them, a part may release nothing (`NoOpDpEvent`): it is
+                written down, so that other reports of it are refused.
             memoized: a repetition is of the same reports: of memoized noise, or of envelopes that
                 devices sent, which stay what they are.
             count: reserve a block: so many windows or rounds that cost `event` each, in one row.
@@ -205,13 +209,15 @@ class LedgerReserving(LedgerReading):
         """Price the run before the lock is taken, so that others need not wait; then decide."""
         known = population_of(self._opened(asked.dataset), asked.dataset)
         orders = budget_of(known, asked.dataset).orders
-        loss, local = loss_of(told, orders), local_loss_of(sent or told)
+        covered = bool(asked.identity.part) and is_nothing(told)  # by another part's charge
+        loss = no_loss(orders) if covered else loss_of(told, orders)
+        local = local_loss_of(sent or told)
         self._check_anchors()
         with self._writing(asked.run_id, asked.attempt) as it:
             population = population_of(it.books, asked.dataset)
             budget = budget_of(population, asked.dataset)
             if budget.orders != orders:
-                loss = loss_of(told, budget.orders)
+                loss = no_loss(budget.orders) if covered else loss_of(told, budget.orders)
             _check_unit(population, dataset=asked.dataset, unit=asked.privacy_unit,
                         neighbours=asked.neighbours)  # fmt: skip
             body = {
@@ -230,9 +236,15 @@ class LedgerReserving(LedgerReading):
                 check_question(asked.identity, of_run([first]))
                 if asked.memoized:
                     check_not_again(asked.identity, equal_releases(it.appender, asked.identity))
-            check_fits(
-                population, asked.dataset, body["period"], loss, local, asked.parts, asked.quota
-            )
+            if not covered:
+                check_fits(
+                    population, asked.dataset, body["period"], loss, local, asked.parts, asked.quota
+                )
+            elif first is None:
+                raise LedgerError(
+                    f"no part of release {asked.identity.release_id!r} was charged here, and this "
+                    "one says that another was charged for it"
+                )
             it.append(RESERVE, body)
             return of_run([it.rows[-1]])
 

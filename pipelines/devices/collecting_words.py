@@ -20,6 +20,7 @@ from beam_ldp.pipelines.devices.collecting import (
     collected_words,
     count,
 )
+from beam_ldp.pipelines.devices.later_levels import later_level
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, release_of_level
 from beam_ldp.pipelines.flags import Arguments, UsageError
@@ -28,6 +29,7 @@ from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.outputs import place_columns
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Answer
+from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.records.wording import many, number
@@ -43,7 +45,6 @@ from beam_ldp.transforms.word_levels import EstimateLevel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CHARGED = "no: a search is charged with its first level, for all of them"
 BEGINNING = "beginning"
 _DECIDED = (
     ("shuffle", "min_reports"), ("privacy", "honest_fraction"), ("privacy", "expected_users"),
@@ -91,8 +92,6 @@ class CollectWords(DeviceReports, FrequentWords):
                 )
         if given["shuffle"].get("output", "statistic") != "statistic":
             raise UsageError("--shuffle-output must be statistic: only the sum of a level leaves")
-        if asked.level and "ledger" in given["release"]:
-            raise UsageError("--ledger: a search is charged with its first level, for all of them")
         told: dict[str, dict[str, Any]] = {
             "shuffle": {"min_reports": asked.least[asked.level], "output": "statistic"},
             "privacy": {
@@ -115,9 +114,10 @@ class CollectWords(DeviceReports, FrequentWords):
         """Whether words come out, and no further question."""
         return self.asked.level == len(self.protocol.levels) - 1
 
-    @property
-    def uncharged(self) -> str | None:
-        return CHARGED if self.asked.level else None
+    def uncharged(self, choice: Choice[Any]) -> NoCharge | None:
+        if not self.asked.level:
+            return None
+        return later_level(self.settings, self.asked, self.identity(choice))
 
     def inputs(self) -> Rows:
         level, count = self.asked.level + 1, len(self.protocol.levels)

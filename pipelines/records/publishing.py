@@ -73,12 +73,13 @@ def release(
 
 
 def settle(charge: NoCharge, record: PrivacyRecord, folder: outputs.OutputFolder) -> None:
-    """Write down what will be published. The finished output then outlives this process.
+    """Write down what will be published. What is charged then outlives this process.
 
     Raises:
         NotPublishedError: if the ledger did not take it: it is away, or refuses.
     """
     if record.run_id is None:
+        charge.settle(record.to_json())
         return
     from beam_ldp.ledger import LedgerError
 

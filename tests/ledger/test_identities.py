@@ -38,7 +38,7 @@ def granted(ledger: BudgetLedger) -> None:
 def reserve(ledger: BudgetLedger, run: str, identity: ReleaseIdentity, event: Any = PURE,
             **how: Any) -> Charge:  # fmt: skip
     return ledger.reserve(
-        "visits", run, event, identity=identity, memoized=bool(identity.key), **how
+        "visits", run, event, identity=identity, **{"memoized": bool(identity.key), **how}
     )
 
 
@@ -191,6 +191,33 @@ def test_nothing_is_no_charge(ledger: BudgetLedger) -> None:
     for event in (dp_accounting.NoOpDpEvent(), rounds(dp_accounting.NoOpDpEvent(), 5)):
         with pytest.raises(ValueError, match="releases nothing"):
             reserve(ledger, "run", asked("visits", "run"), event)
+
+
+def test_a_part_is_free_where_another_part_of_its_release_was_charged_for_it(
+    ledger: BudgetLedger,
+) -> None:
+    """Others of its reports are refused; nothing else becomes free by it."""
+    nothing = dp_accounting.NoOpDpEvent()
+    one, two = (asked("visits", "search", part=f"level {i}") for i in (1, 2))
+    with pytest.raises(LedgerError, match="no part of release 'search' was charged here"):
+        reserve(ledger, "search/2", two, nothing, memoized=True)
+    with pytest.raises(ValueError, match="releases nothing"):
+        reserve(ledger, "search/2", two, rounds(nothing, 5), memoized=True)
+
+    reserve(ledger, "search", one, MANY, memoized=True)
+    with pytest.raises(ValueError, match="releases nothing"):
+        ledger.settle("search", nothing, identity=one)
+    ledger.settle("search", MANY, identity=one, report_digest="11")
+    before = ledger.status("visits")
+    reserve(ledger, "search/2", two, nothing, memoized=True)
+    begun = reserve(ledger, "search/2", two, nothing, memoized=True)  # killed, and begun again
+    ledger.settle("search/2", nothing, identity=two, attempt=begun.attempt, report_digest="22")
+    assert ledger.published(two).report_digest == "22"  # type: ignore[union-attr]
+    after = ledger.status("visits")
+    assert (after.committed, after.local_spent) == (before.committed, before.local_spent)
+    with pytest.raises(LedgerError, match="was published by run 'search/2'"):
+        reserve(ledger, "again", two, nothing, memoized=True)
+    assert clean(ledger)
 
 
 def test_a_settlement_lowers_nothing_without_a_proof(ledger: BudgetLedger) -> None:

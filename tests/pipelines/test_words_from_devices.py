@@ -16,7 +16,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import collect, heavy_hitters, randomize
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import load_release, release_of_level
@@ -39,6 +39,10 @@ PLAN = [
 
 def letter(person: int) -> str:
     return "e" if person % 2 else ("t" if person % 5 == 0 else "xyz0123"[person % 7])
+
+
+def said(capsys: Any) -> str:
+    return " ".join(capsys.readouterr().err.split())
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -216,10 +220,6 @@ REFUSALS: dict[str, tuple[Callable[[Search], int], str]] = {
         lambda s: s.collect("level-1", "answers/level-1", "new", "--min-reports=1"),
         "--min-reports",
     ),
-    "a budget of a later level": (
-        lambda s: s.collect("level-2", "answers/level-1", "new", "--ledger=sqlite:///x.db"),
-        "charged with its first level",
-    ),
 }  # fmt: skip
 
 
@@ -265,6 +265,45 @@ def test_a_search_is_charged_once_with_its_first_level(search: Search) -> None:
     assert search.answer("level-2") == DONE
     assert search.collect("level-2", "answers/level-2", "found", "--no-ledger") == DONE
     assert record(search.folder / "found")["epsilon"] <= told["epsilon"]
+
+
+@pytest.mark.e2e
+def test_a_later_level_is_collected_once_or_again_of_the_same_envelopes(
+    search: Search, capsys: Any
+) -> None:
+    """Two sums of one level show the reports of those who came in between, whatever was charged."""
+    url = f"sqlite:///{search.folder}/privacy.db"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("them", epsilon=20.0, delta=1e-5, local_epsilon=20.0)
+    assert search.answer("level-2") == DONE
+
+    def collected(output: str, reports: str = "answers/level-2", *more: str) -> int:
+        return search.collect("level-2", reports, output, f"--ledger={url}", *more)
+
+    assert collected("early") == MISUSED  # nobody was charged for it
+    assert "level 1 of this search ('week') was not collected" in said(capsys)
+    charged = (f"--ledger={url}", "--run-id=search")
+    assert search.collect("level-1", "answers/level-1", "charged", *charged) == DONE
+    before = ledger.status("them")
+
+    all_of_them = search.envelopes("answers/level-2")
+    size = load_release(f"{search.folder}/level-2/release.json").terms.envelope_bytes(1)
+    (search.folder / "few").mkdir()
+    (search.folder / "few" / "received.ldp").write_bytes(all_of_them[size:])
+    assert collected("dry", "few", "--dry-run") == DONE and ledger.status("them") == before
+    assert collected("found") == DONE
+    capsys.readouterr()
+    assert collected("others", "few") == NOTHING_RELEASED
+    assert "these are not the same envelopes" in said(capsys)
+    assert not (search.folder / "others").exists()
+    assert collected("again") == DONE
+    for name in ("estimates.csv", "words.txt"):
+        one, two = (search.folder / folder / name for folder in ("found", "again"))
+        assert one.read_bytes() == two.read_bytes()
+    after = ledger.status("them")
+    assert (after.committed, after.local_spent) == (before.committed, before.local_spent)
+    (level,) = [c for c in after.charges if c.run_id == "search/level-2"]
+    assert level.status == "settled" and audit(ledger.rows()).clean
 
 
 @pytest.mark.e2e

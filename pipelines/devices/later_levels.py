@@ -1,0 +1,131 @@
+"""A later level of a search: its price stands with the first, and its reports are known again.
+
+The first level of a search is charged for all. What is collected of a later one is written down
+beside that, at no cost: the same envelopes again give the same bytes, and others are refused. Two
+sums of one level that differ by few people's reports show those among few, whatever was charged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
+from beam_ldp.pipelines.devices.release_file import release_of_level
+from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records.gates import NotPublishedError
+from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_errors, ledger_url
+from beam_ldp.randomizers.identity import ReleaseIdentity
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger, Charge
+
+CHARGED = "no: a search is charged with its first level, for all of them"
+
+
+def later_level(
+    settings: ChargeSettings, asked: DeviceWordsQuestion, identity: ReleaseIdentity
+) -> NoCharge:
+    """What stands for the charge of a later level.
+
+    Args:
+        settings: the flags; without a ledger nothing is remembered.
+        asked: the question of the level.
+        identity: its own.
+
+    Raises:
+        UsageError: if the ledger that is named holds no charge of the first level.
+    """
+    url = ledger_url(settings)
+    if url is None:
+        return NoCharge(CHARGED)
+    first = DeviceWordsQuestion.first(
+        asked.column, asked.protocol, asked.min_reports, asked.honest_fraction
+    )
+    search = release_of_level(first, search_of(identity)).terms.identity
+    with ledger_errors():
+        from beam_ldp.ledger import BudgetLedger
+
+        ledger = BudgetLedger(url)
+        charge = ledger.published(search)
+    if charge is None:
+        raise UsageError(
+            f"--ledger: level 1 of this search ({search.release_id!r}) was not collected with this "
+            "ledger, which is charged there for all levels"
+        )
+    return LaterLevel(ledger, charge, replace(search, part=identity.part))
+
+
+class LaterLevel(NoCharge):
+    """Free, and written down.
+
+    Args:
+        ledger: that was charged for the search.
+        first: the charge of its first level.
+        identity: of this level, under the names of the first: a release stands for one question.
+    """
+
+    def __init__(self, ledger: BudgetLedger, first: Charge, identity: ReleaseIdentity) -> None:
+        super().__init__(CHARGED)
+        self._ledger, self._first, self._identity = ledger, first, identity
+
+    def settle(self, record: Mapping[str, Any]) -> None:
+        """Write down which envelopes are released.
+
+        Raises:
+            NotPublishedError: if others were, or another collection takes over, or the ledger is
+                away.
+        """
+        from beam_ldp.ledger import LedgerError
+
+        # The question of a level follows from the one before: it is known again with its reports.
+        told = f"{record['report_digest']}/{record['identity_digest']}"
+        digest = hashlib.sha256(told.encode()).hexdigest()
+        try:
+            before = self._ledger.published(self._identity)
+            if before is None:
+                self._write(digest, record)
+            elif record["report_digest"] is None or before.report_digest != digest:
+                raise NotPublishedError(
+                    "nothing was released: reports of this level were published before, and these "
+                    "are not the same envelopes. Whoever compares the two publications sees the "
+                    "reports of those who came in between, among few others or none: collect all "
+                    "of them at once"
+                )
+        except NotPublishedError:
+            raise
+        except LedgerError as error:
+            raise NotPublishedError(f"nothing was published: {error}") from None
+        except Exception as error:
+            raise NotPublishedError(
+                f"nothing was published: the ledger could not be written ({type(error).__name__}). "
+                "Collect the level again: the same envelopes are free"
+            ) from None
+
+    def _write(self, digest: str, record: Mapping[str, Any]) -> None:
+        import dp_accounting
+
+        nothing, identity = dp_accounting.NoOpDpEvent(), self._identity
+        run_id = f"{self._first.run_id}/{identity.part.replace(' ', '-')}"
+        about = {"question": record["question"], "charged with": self._first.run_id}
+        begun = self._ledger.reserve(
+            self._first.dataset,
+            run_id,
+            nothing,
+            identity=identity,
+            memoized=True,
+            quota=self._first.quota,
+            privacy_unit=identity.privacy_unit,
+            about=about,
+        )
+        self._ledger.settle(
+            run_id,
+            nothing,
+            identity=identity,
+            attempt=begun.attempt,
+            report_digest=digest,
+            about=about | {"num_reports": record["num_reports"]},
+        )
