@@ -10,12 +10,21 @@ import numpy as np
 import pytest
 
 from benchmarks import paper_trainings
-from benchmarks.paper_trainings import PRINTED, SETTINGS, Curve, Setting, main, price, priced
+from benchmarks.paper_trainings import (
+    PRINTED,
+    SETTINGS,
+    Curve,
+    Setting,
+    digest_of,
+    main,
+    price,
+    priced,
+)
 from tests.idx_files import write_folder
 
 pytestmark = pytest.mark.e2e
 TINY = Setting("tiny, l2", "ours", "logistic", "l2", 0.5, 4.0, 20, 4, ((1, 1.0), (3, 0.5)), 60)
-SECOND = replace(TINY, name="tiny, linf", norm="linf")
+SECOND = replace(TINY, name="tiny, linf", norm="linf", standardised=True)
 
 
 @pytest.fixture
@@ -99,6 +108,10 @@ def test_the_page_and_the_plot_are_made_from_the_record_alone(data, tmp_path, ca
     assert f"| 650 | 4 of 4 | 1 | {one[4]:.3f} |" in alone and "tiny, linf" not in page
     assert page.startswith("# The papers' trainings on MNIST")
     assert (tmp_path / "paper_trainings.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_runs_of_before_inputs_could_be_standardised_are_still_theirs():
+    assert "standardised" not in digest_of(TINY) and "standardised" in digest_of(SECOND)
 
 
 KNOWN = [s for s in SETTINGS if s.name in PRINTED and all(p[-1] for p in PRINTED[s.name])]
