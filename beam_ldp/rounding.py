@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+_KNOWN = Context(10)  # digits: the others are what adding floats up leaves
 
 
 def number(value: float | None) -> str:
@@ -11,15 +14,7 @@ def number(value: float | None) -> str:
     >>> number(1.00001), number(20.0), number(math.inf), number(None)
     ('1.001', '20', 'unbounded', 'none')
     """
-    if value is None:
-        return "none"
-    if not math.isfinite(value):
-        return "unbounded"
-    if value == 0:
-        return "0"
-    digits = 3 - math.floor(math.log10(abs(value)))
-    scaled = math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
-    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
+    return _rounded(value, ROUND_CEILING)
 
 
 def rounded_down(value: float | None) -> str:
@@ -28,8 +23,13 @@ def rounded_down(value: float | None) -> str:
     >>> rounded_down(1.9999), rounded_down(20.0)
     ('1.999', '20')
     """
-    if value is None or not math.isfinite(value) or value == 0:
-        return number(value)
-    digits = 3 - math.floor(math.log10(abs(value)))
-    scaled = math.floor(round(value * 10.0**digits, 6)) / 10.0**digits
-    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
+    return _rounded(value, ROUND_FLOOR)
+
+
+def _rounded(value: float | None, how: str) -> str:
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
+        return "unbounded"
+    digits = f"{Context(4, how).plus(_KNOWN.create_decimal(repr(float(value) + 0.0))):f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
