@@ -24,7 +24,7 @@ from beam_ldp.ledger.recomputing import (
     Replay,
     Repricing,
     charged_twice,
-    covered_by_nothing,
+    free_parts,
     price,
     stated_by,
     two_questions,
@@ -49,7 +49,7 @@ class Check:
     Attributes:
         name: what was checked, in plain words.
         outcome: "no evidence" where nothing could be checked.
-        findings: each fault, or why there is no evidence.
+        findings: each fault; or why there is no evidence, or what else an auditor should know.
     """
 
     name: str
@@ -209,12 +209,12 @@ def _prices(state: LedgerState, repricing: Repricing) -> dict[str, float]:
 
 def _priced(repricing: Repricing, state: LedgerState) -> Check:
     name = "every row states at least what its event costs"
-    findings = repricing.findings() + covered_by_nothing(state)
+    uncharged, said = free_parts(state)
+    faults = repricing.findings() + uncharged
     total, done = len(repricing.stated), len(repricing.answers)
-    if done < total and not findings:
-        said = f"{done:,} of {total:,} distinct events were recomputed, drawn at random"
-        return Check(name, "passed", (said,))
-    return _check(name, findings)
+    if done < total:
+        said.append(f"{done:,} of {total:,} distinct events were recomputed, drawn at random")
+    return _check(name, faults) if faults else Check(name, "passed", tuple(said))
 
 
 def _quotas(replay: Replay) -> Check:

@@ -431,21 +431,29 @@ def two_questions(state: LedgerState) -> list[str]:
     return found
 
 
-def covered_by_nothing(state: LedgerState) -> list[str]:
-    """Parts that release nothing more than another part was charged for, where none was."""
+def free_parts(state: LedgerState) -> tuple[list[str], list[str]]:
+    """Charges for nothing, since another part of their release was charged for them: those of which
+    none was, and the others."""
     charged, free = set(), []
     for charge in _reservations(state):
+        if charge.status == "abandoned":
+            continue
         release = (charge.population, charge.identity.dataset, charge.identity.release_id)
         if is_nothing(charge.reserved):
-            free.append((release, charge))
-        elif charge.status != "abandoned":
+            free.append((release, charge.run_id))
+        else:
             charged.add(release)
-    return [
-        f"run {charge.run_id!r} says that another part of {charge.identity.release_id!r} was "
-        "charged for it: none was"
-        for release, charge in free
-        if release not in charged and charge.status != "abandoned"
+    faults = [
+        f"run {run_id!r} says that another part of {release[-1]!r} was charged for it: none was"
+        for release, run_id in free
+        if release not in charged
     ]
+    said = [
+        f"run {run_id!r} is free: another part of {release[-1]!r} was charged for it"
+        for release, run_id in free
+        if release in charged
+    ]
+    return faults, said
 
 
 def charged_twice(state: LedgerState) -> list[str]:

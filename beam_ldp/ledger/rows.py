@@ -219,6 +219,14 @@ def check_name(argument: str, name: str) -> None:
         )
 
 
+def short_name(name: str) -> str:
+    """A name that is allowed: cut where it is too long, and then told apart by a digest."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[: LONGEST_NAME - 13]} {digest}"
+
+
 def check_text(argument: str, text: str) -> None:
     """A ValueError unless the text is printable and not too long."""
     if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():

@@ -16,7 +16,6 @@ Every audit tells all of it, for ever.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -32,7 +31,6 @@ from beam_ldp.ledger.rows import (
     CHECKPOINT,
     DATASET,
     GENESIS,
-    LONGEST_NAME,
     RENAME,
     REPLACE,
     RESERVE,
@@ -49,6 +47,7 @@ from beam_ldp.ledger.rows import (
     login,
     next_row,
     row_hash,
+    short_name,
 )
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.store import RowStore
@@ -283,7 +282,7 @@ class _Carried:
         first = self.state.first_name_of(dataset)
         return {
             "time": self.state.time,
-            "run_id": _short(f"lost rows of {old_id[:12]}: {name}"),
+            "run_id": short_name(f"lost rows of {old_id[:12]}: {name}"),
             "part": "",
             "dataset": dataset,
             "population": name,
@@ -305,14 +304,6 @@ class _Carried:
             "certificate": None,
             "writer": None,
         }
-
-
-def _short(name: str) -> str:
-    """The name of a charge: cut where it is too long, and then told apart by a digest."""
-    if len(name) <= LONGEST_NAME:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{name[: LONGEST_NAME - 13]} {digest}"
 
 
 def _sound(rows: Sequence[Row]) -> int:

@@ -108,8 +108,10 @@ class LaterLevel(NoCharge):
     def _write(self, digest: str, record: Mapping[str, Any]) -> None:
         import dp_accounting
 
+        from beam_ldp.ledger.rows import short_name
+
         nothing, identity = dp_accounting.NoOpDpEvent(), self._identity
-        run_id = f"{self._first.run_id}/{identity.part.replace(' ', '-')}"
+        run_id = short_name(f"{self._first.run_id}/{identity.part.replace(' ', '-')}")
         about = {"question": record["question"], "charged with": self._first.run_id}
         begun = self._ledger.reserve(
             self._first.dataset,

@@ -217,7 +217,22 @@ def test_a_part_is_free_where_another_part_of_its_release_was_charged_for_it(
     assert (after.committed, after.local_spent) == (before.committed, before.local_spent)
     with pytest.raises(LedgerError, match="was published by run 'search/2'"):
         reserve(ledger, "again", two, nothing, memoized=True)
+    assert clean(ledger) and "run 'search/2' is free: another part" in str(audit(ledger.rows()))
+
+
+def test_audits_find_a_part_that_is_free_though_no_part_of_its_release_was_charged(
+    ledger: BudgetLedger,
+) -> None:
+    """It was to be charged when the part said so, and was given back."""
+    one, two = (asked("visits", "search", part=f"level {i}") for i in (1, 2))
+    reserve(ledger, "search", one, MANY, memoized=True)
+    reserve(ledger, "search/2", two, dp_accounting.NoOpDpEvent(), memoized=True)
     assert clean(ledger)
+    ledger.abandon("search", randomized=True, why="too few came")
+    assert "run 'search/2' says that another part of 'search' was charged for it: none was" in str(
+        audit(ledger.rows())
+    )
+    assert not clean(ledger)
 
 
 def test_a_settlement_lowers_nothing_without_a_proof(ledger: BudgetLedger) -> None:
