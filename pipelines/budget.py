@@ -453,9 +453,11 @@ def _bar(spent: float, reserved: float, granted: float) -> str:
 
 def next_runs(status: BudgetStatus, most: int = 5) -> list[tuple[Charge, float, int]]:
     """The latest run of each kind, epsilon after one more of it, and how many more fit."""
+    from beam_ldp.ledger.losses import is_nothing
+
     kinds: dict[tuple[str, str], Charge] = {}
     for charge in status.charges:
-        if charge.event is not None:
+        if charge.event is not None and not is_nothing(charge.reserved):
             key = (charge.dataset, str(charge.about.get("question", "")))
             kinds[key] = charge
     latest = sorted(kinds.values(), key=lambda charge: -charge.number)[:most]

@@ -240,6 +240,11 @@ def is_nothing(event: dict[str, Any]) -> bool:
     return isinstance(top, dict) and top.get("kind") == "NoOpDpEvent"
 
 
+def loss_of_part(event: dict[str, Any], orders: tuple[float, ...]) -> Loss:
+    """The same of what was charged, some of which may be free: see `is_nothing`."""
+    return no_loss(orders) if is_nothing(event) else loss_of(event, orders)
+
+
 @lru_cache(maxsize=4096)
 def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
     accountant = ShuffleAccountant(list(orders), adaptive=True)

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
 from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
-from beam_ldp.ledger.losses import Loss, is_nothing, loss_of, no_loss
+from beam_ldp.ledger.losses import Loss, is_nothing, loss_of, loss_of_part
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHECKPOINT,
@@ -412,8 +412,7 @@ class LedgerReading(OpenLedger):
         """The loss of an event at the orders of the charge's budget."""
         population = population_of_charge(self._opened(charge.dataset), charge)
         orders = budget_of(population, charge.dataset).orders
-        covered = is_nothing(told) and is_nothing(charge.reserved)  # by another part's charge
-        return no_loss(orders) if covered else loss_of(told, orders)
+        return (loss_of_part if is_nothing(charge.reserved) else loss_of)(told, orders)
 
     def published(self, identity: ReleaseIdentity) -> Charge | None:
         """The charge under which this very release was published; None if not. For reports that

@@ -25,8 +25,7 @@ from beam_ldp.ledger.losses import (
     is_nothing,
     limit,
     local_loss_of,
-    loss_of,
-    no_loss,
+    loss_of_part,
     read_loss,
     shares,
 )
@@ -389,8 +388,7 @@ def _answer(asked: tuple[ChargedEvent, tuple[float, ...]]) -> TruePrice:
     question, deltas = asked
     event = json.loads(question.event)
     try:
-        nothing = is_nothing(event)
-        loss = no_loss(question.orders) if nothing else loss_of(event, question.orders)
+        loss = loss_of_part(event, question.orders)
         parsed = event_from_json(event)
         return TruePrice(loss, {delta: float(event_epsilon(parsed, delta)) for delta in deltas})
     except Exception as error:  # a forged row may hold anything

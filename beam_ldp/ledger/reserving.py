@@ -28,7 +28,7 @@ from beam_ldp.ledger.losses import (
     is_nothing,
     local_loss_of,
     loss_of,
-    no_loss,
+    loss_of_part,
     times,
 )
 from beam_ldp.ledger.opening import (
@@ -210,14 +210,15 @@ class LedgerReserving(LedgerReading):
         known = population_of(self._opened(asked.dataset), asked.dataset)
         orders = budget_of(known, asked.dataset).orders
         covered = bool(asked.identity.part) and is_nothing(told)  # by another part's charge
-        loss = no_loss(orders) if covered else loss_of(told, orders)
+        price = loss_of_part if covered else loss_of
+        loss = price(told, orders)
         local = local_loss_of(sent or told)
         self._check_anchors()
         with self._writing(asked.run_id, asked.attempt) as it:
             population = population_of(it.books, asked.dataset)
             budget = budget_of(population, asked.dataset)
             if budget.orders != orders:
-                loss = no_loss(budget.orders) if covered else loss_of(told, budget.orders)
+                loss = price(told, budget.orders)
             _check_unit(population, dataset=asked.dataset, unit=asked.privacy_unit,
                         neighbours=asked.neighbours)  # fmt: skip
             body = {

@@ -17,7 +17,7 @@ from typing import Any
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import Anchor, Check
-from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of, no_loss, orders_for
+from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of_part, no_loss, orders_for
 from beam_ldp.rounding import number
 from mlflow_ldp.charges import local_epsilon_of
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
@@ -415,7 +415,7 @@ def _total(
     loss, local = no_loss(orders), 0.0
     for run in runs:
         assert run.event is not None
-        loss += loss_of(run.event, orders)
+        loss += loss_of_part(run.event, orders)
         local += local_epsilon_of(event_from_json(run.event))
     return DatasetTotal(
         population=name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,21 @@ def test_a_mirrored_charge_composes_too(ledger: BudgetLedger, store: str) -> Non
     assert found.clean and found.totals[0].num_runs == 1
     (run,) = read_server(store).runs
     assert run.shown["event_sha256"] == event_digest(event_to_json(EVENT))
+    assert audit(ledger.rows(), tracked=read_server(store).shown).clean
+
+
+def test_a_part_that_another_one_was_charged_for_adds_nothing(
+    ledger: BudgetLedger, store: str
+) -> None:
+    release(ledger, "first")
+    one, nothing = asked("visits", "first"), dp_accounting.NoOpDpEvent()
+    part = replace(one, part="level 2")
+    ledger.reserve("visits", "first/2", nothing, identity=part)
+    ledger.settle("first/2", nothing, identity=part)
+    mirror(ledger, tracking_uri=store)
+    found = mlflow_ldp.audit_server(store)
+    assert found.clean and found.totals[0].num_runs == 2
+    assert found.totals[0].epsilon == pytest.approx(ledger.status("visits").spent)
     assert audit(ledger.rows(), tracked=read_server(store).shown).clean
 
 

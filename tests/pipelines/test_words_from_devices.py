@@ -19,6 +19,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.rows import LONGEST_NAME
 from beam_ldp.pipelines import collect, heavy_hitters, randomize
+from beam_ldp.pipelines.budget import next_runs
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import load_release, release_of_level
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
@@ -305,6 +306,7 @@ def test_a_later_level_is_collected_once_or_again_of_the_same_envelopes(
     assert (after.committed, after.local_spent) == (before.committed, before.local_spent)
     (level,) = [c for c in after.charges if c.identity.part == "level 2"]
     assert level.status == "settled" and level.run_id.startswith("sss")
+    assert [charge.identity.part for charge, *_ in next_runs(after)] == ["level 1"]
     report = audit(ledger.rows())
     assert report.clean and f"{level.run_id!r} is free" in str(report.checks)
 
