@@ -115,6 +115,7 @@ def _mlflow_settings(seconds: float) -> Iterator[None]:
 NAMESPACE = "privacy"
 ARTIFACTS = "privacy"
 RECORD_TAG = f"{NAMESPACE}.record_sha256"  # so that a release is logged once
+CHARGED_WITH_TAG = f"{NAMESPACE}.charged_with"  # the charge that holds the price of this run too
 IDENTITY_TAG = f"{NAMESPACE}.identity"  # digest of what was released about whom
 
 # What the interface shows a run and an experiment by.

@@ -20,7 +20,7 @@ from beam_ldp.ledger import Anchor, Check
 from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of_part, no_loss, orders_for
 from beam_ldp.rounding import number
 from mlflow_ldp.charges import local_epsilon_of
-from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
+from mlflow_ldp.runs import CHARGED_WITH_TAG, IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
 
 CHARGE_TAG = f"{NAMESPACE}.charge"  # name of the charge that a run belongs to
 ANCHOR_TAG = f"{NAMESPACE}.ledger_anchor"  # head of a ledger when the run was logged, JSON
@@ -53,6 +53,7 @@ class TrackedRun:
         event: the stored event as JSON; None if none is stored.
         record: digest of what was logged, so that a release that was logged twice counts once.
         simulated: no release at all.
+        charged_with: name of the charge that holds its price too; "" where it has its own.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class TrackedRun:
     event: dict[str, Any] | None
     record: str
     simulated: bool = False
+    charged_with: str = ""
 
     @property
     def release(self) -> str:
@@ -147,6 +149,7 @@ def read_server(tracking_uri: str, *, events: bool = True) -> Server:
                     shown=_shown(run.data),
                     event=event,
                     record=tags.get(RECORD_TAG, ""),
+                    charged_with=tags.get(CHARGED_WITH_TAG, ""),
                     simulated=tags.get(f"{NAMESPACE}.guarantee", "").startswith("none"),
                 )
             )
@@ -390,8 +393,11 @@ def _price_faults(run: TrackedRun) -> list[str]:
 def _together(runs: list[TrackedRun], server: Server) -> dict[tuple[str, int], list[TrackedRun]]:
     """Runs by the people they are about, and by the period of their budget.
 
-    A release that was logged twice counts once; one that was not charged, in the last period.
+    A release that was logged twice counts once, as does one whose price another run that is here
+    was charged with; one that was not charged, in the last period.
     """
+    charged = {run.charge for run in runs if run.charge}
+    runs = [run for run in runs if run.charged_with not in charged]
     of_dataset = {run.dataset: run.population for run in runs if run.population}
     found: dict[tuple[str, int], dict[str, TrackedRun]] = {}
     for run in runs:

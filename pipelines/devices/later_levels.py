@@ -105,6 +105,12 @@ class LaterLevel(NoCharge):
                 "Collect the level again: the same envelopes are free"
             ) from None
 
+    def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """What ties an MLflow run to the one that shows what was charged for it."""
+        from mlflow_ldp.runs import CHARGED_WITH_TAG
+
+        return {CHARGED_WITH_TAG: self._first.run_id}
+
     def _write(self, digest: str, record: Mapping[str, Any]) -> None:
         import dp_accounting
 
@@ -112,7 +118,10 @@ class LaterLevel(NoCharge):
 
         nothing, identity = dp_accounting.NoOpDpEvent(), self._identity
         run_id = short_name(f"{self._first.run_id}/{identity.part.replace(' ', '-')}")
-        about = {"question": record["question"], "charged with": self._first.run_id}
+        about = {
+            "question": record["question"],
+            "untracked": f"run {self._first.run_id} shows what was charged for it",
+        }
         begun = self._ledger.reserve(
             self._first.dataset,
             run_id,

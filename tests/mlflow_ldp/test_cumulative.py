@@ -353,6 +353,17 @@ def test_a_part_that_another_one_was_charged_for_adds_nothing(
     assert audit(ledger.rows(), tracked=read_server(store).shown).clean
 
 
+def test_a_run_whose_price_another_run_shows_counts_with_it_where_that_one_is_there() -> None:
+    told, event = {"epsilon": PRICE, "delta": 1e-6}, event_to_json(EVENT)
+    first = server.TrackedRun("a", "search", "visits", "visits", 0, told, event, "1")
+    later = server.TrackedRun(
+        "b", None, "visits", "", None, told, event, "2", charged_with="search"
+    )
+    for runs, count in (([first, later], 1), ([later, first], 1), ([later], 1), ([first], 1)):
+        (total,) = mlflow_ldp.audit_server("", server=server.Server(runs=runs)).totals
+        assert (total.num_runs, total.local_epsilon) == (count, 2.0)
+
+
 def test_what_was_not_to_be_logged_is_not_missing(ledger: BudgetLedger) -> None:
     ledger.reserve(
         "visits",
