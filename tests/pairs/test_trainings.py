@@ -2,7 +2,7 @@
 
 What is judged is one rule: an output that is there was settled before, at the rounds that began.
 Three rounds only count themselves; what charges, writes, settles and publishes is what runs in
-`beam-ldp train`. `tests/tff_adapters/test_train_program.py` does it with a learner.
+`beam-ldp train`. `tests/tff_adapters/test_train_endings.py` does it with a learner.
 """
 
 from __future__ import annotations
