@@ -180,7 +180,7 @@ class WorkerResults:
     Attributes:
         releases, withheld: what was released, and what was not.
         bad_rows: the lines of bad_rows.jsonl.
-        report_digest: of memoized reports, hexadecimal: who sent which.
+        report_digest: set digest of memoized reports (who sent which) or of envelopes.
         identity: of the release, as the job that made it was told.
     """
 
@@ -231,7 +231,7 @@ def read_all(folder: str) -> WorkerResults:
     return WorkerResults(
         *read_releases(folder),
         b"".join(bad_row_parts(folder)),
-        next((digest.hex() for digest in digests), None),
+        next((digest.decode() for digest in digests), None),
         ReleaseIdentity.from_json(json.loads(told[0])) if len(told) == 1 else None,
     )
 

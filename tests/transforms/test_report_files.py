@@ -32,7 +32,7 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
-from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts
+from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts, read_reports
 from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
 from beam_ldp.transforms.wire.read_reports import listed_ids, named_before
 from tests.randomizers.wire_terms import terms_of
@@ -355,6 +355,7 @@ def test_damage_costs_what_it_hits_however_files_are_cut(tmp_path, monkeypatch, 
     assert {wire.OTHER_RELEASE, wire.NOT_AN_ENVELOPE} < {reason for *_, reason in refused}
     monkeypatch.setattr(file_parts, "PART_BYTES", 500)
     if "scratch" in how:
+        monkeypatch.setattr(read_reports, "_WORTH_A_FILE", 1)
         how = {**how, "scratch": str(tmp_path / "aside")}
     in_parts, same_refused = read(tmp_path / "in", **how)
     np.testing.assert_array_equal(np.bincount(in_parts), np.bincount(expected))

@@ -1,0 +1,81 @@
+"""The set digest of reports that lie on many workers (`beam_ldp.randomizers.set_digest`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.set_digest import (
+    NUM_BUCKETS,
+    Bucket,
+    bucket_digests,
+    root_digest,
+    scattered,
+)
+
+PIECE = typehints.Tuple[int, Any]
+_Content = Any  # bytes, or what has `read() -> bytes`
+
+
+def pieces_of(
+    records: np.ndarray, num_parts: int, keep: Callable[[bytes], _Content] = bytes
+) -> Iterator[tuple[int, tuple[int, _Content]]]:
+    """What `DigestSet` takes of some records.
+
+    Args:
+        records: of `set_records`; may be empty.
+        num_parts: how many workers can share the digest, rounded up to a power of two; the same
+            for all records of a set.
+        keep: puts the bytes elsewhere, and gives what has `read() -> bytes`.
+    """
+    power = min(NUM_BUCKETS, 1 << (num_parts - 1).bit_length())
+    for part, own in scattered(records, power):
+        yield part, (own.shape[1], keep(own.tobytes()))
+
+
+class DigestSet(beam.PTransform):
+    """In: what `pieces_of` gives. Out: one text (as bytes) for each window; none of nothing.
+
+    Every bucket is gathered, sorted and hashed on one worker, in memory, and hands up 42 bytes.
+    A forger who chooses ids of one bucket fills one worker with the bytes that were sent.
+
+    Args:
+        identity: of the release.
+    """
+
+    def __init__(self, identity: ReleaseIdentity) -> None:
+        super().__init__()
+        self._identity = identity
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        return (
+            pcoll
+            | "By bucket" >> beam.GroupByKey()
+            | "Digest buckets"
+            >> beam.Map(_digest, self._identity).with_output_types(typehints.Tuple[str, Any])
+            | "Bring buckets together" >> beam.GroupByKey()
+            | "Digest root" >> beam.Map(_root, self._identity).with_output_types(bytes)
+        )
+
+
+def _digest(
+    element: tuple[int, Iterable[tuple[int, _Content]]], identity: ReleaseIdentity
+) -> tuple[str, list[tuple[int, int, bytes]]]:
+    """Of the buckets of a part, under a key that Beam need not pickle."""
+    read = [
+        np.frombuffer(kept if isinstance(kept, bytes) else kept.read(), np.uint8).reshape(-1, width)
+        for width, kept in element[1]
+    ]
+    return "", [tuple(bucket) for bucket in bucket_digests(identity, np.concatenate(read))]
+
+
+def _root(
+    element: tuple[str, Iterable[list[tuple[int, int, bytes]]]], identity: ReleaseIdentity
+) -> bytes:
+    listed = [Bucket(*bucket) for part in element[1] for bucket in part]
+    return root_digest(identity, listed).encode()
