@@ -343,7 +343,7 @@ def _keyed(key: bytes, *parts: bytes) -> bytes:
 # One hash per report, a pseudo-random function of the release's key, its identity, the person and
 # the report: never of the value. The set digest of all hashes (`set_digest`) is one of who sent
 # what: without the key it tells nothing. It is no sum of them: who holds the key, as whoever
-# publishes does, finds a few hundred made-up people whose hashes add up to any number.
+# publishes does, finds a thousand made-up people whose hashes add up to any number.
 
 
 _BLOCK = 16  # bytes of AES, and of a hash

@@ -57,10 +57,6 @@ def digest(ids: np.ndarray = IDS, packed: np.ndarray = PACKED, release=WEEK, col
     return set_digest(release, set_records(ids, packed, column))
 
 
-def listed(ids: np.ndarray, packed: np.ndarray) -> list[Envelope]:
-    return [(one.tobytes(), report.tobytes()) for one, report in zip(ids, packed)]
-
-
 @pytest.mark.parametrize(
     ("count", "width", "column", "expected"),
     [
