@@ -91,7 +91,7 @@ class Bucket(NamedTuple):
     """A bucket that is not empty: its number, how many records, and D_b."""
 
     number: int
-    count: int
+    size: int
     digest: bytes
 
 
@@ -127,7 +127,7 @@ def root_digest(identity: ReleaseIdentity, buckets: Iterable[Bucket]) -> str:
     digests = {bucket.number: bucket.digest for bucket in listed}
     if len(digests) < len(listed):
         raise ValueError("buckets must each be digested in one place")
-    total = sum(bucket.count for bucket in listed).to_bytes(8, "big")
+    total = sum(bucket.size for bucket in listed).to_bytes(8, "big")
     nothing = np.empty((0, 1), np.uint8)
     root = hashlib.sha256(_ROOT + identity.digest + total)
     for number in range(NUM_BUCKETS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -65,17 +66,14 @@ class DigestSet(beam.PTransform):
 
 def _digest(
     element: tuple[int, Iterable[tuple[int, _Content]]], identity: ReleaseIdentity
-) -> tuple[str, list[tuple[int, int, bytes]]]:
+) -> tuple[str, list[Bucket]]:
     """Of the buckets of a part, under a key that Beam need not pickle."""
     read = [
         np.frombuffer(kept if isinstance(kept, bytes) else kept.read(), np.uint8).reshape(-1, width)
         for width, kept in element[1]
     ]
-    return "", [tuple(bucket) for bucket in bucket_digests(identity, np.concatenate(read))]
+    return "", list(bucket_digests(identity, np.concatenate(read)))
 
 
-def _root(
-    element: tuple[str, Iterable[list[tuple[int, int, bytes]]]], identity: ReleaseIdentity
-) -> bytes:
-    listed = [Bucket(*bucket) for part in element[1] for bucket in part]
-    return root_digest(identity, listed).encode()
+def _root(element: tuple[str, Iterable[list[Bucket]]], identity: ReleaseIdentity) -> bytes:
+    return root_digest(identity, chain.from_iterable(element[1])).encode()
