@@ -387,6 +387,27 @@ def test_reports_that_nobody_knows_are_not_equal(ledger: BudgetLedger) -> None:
         ledger.republish("run", identity=NIGHTLY, report_digest=DIGEST)
 
 
+def test_other_reports_that_no_key_decides_have_no_price(ledger: BudgetLedger) -> None:
+    """Envelopes of devices: whatever event is given, two sums of them show who came in between."""
+    drawn = asked("visits", "nightly", columns=("hiv",))
+    reserve(ledger, "run", drawn, FEW, memoized=True)
+    ledger.settle("run", MANY, identity=drawn, report_digest=DIGEST)
+    assert ledger.republish("run", MANY, identity=drawn, report_digest=DIGEST).published == 1
+    with pytest.raises(LedgerError, match="differ from those published"):
+        ledger.republish("run", FEW, identity=drawn, report_digest=OTHER)
+
+
+@pytest.mark.parametrize("identity", [NIGHTLY, replace(NIGHTLY, key="")], ids=["key", "no key"])
+def test_a_digest_of_an_earlier_version_proves_nothing(
+    ledger: BudgetLedger, identity: ReleaseIdentity
+) -> None:
+    reserve(ledger, "run", identity, FEW, memoized=True)
+    ledger.settle("run", MANY, identity=identity, report_digest="5a" * 16)
+    for digest, event in (("5a" * 16, None), ("5a" * 16, MANY), (DIGEST, None)):
+        with pytest.raises(LedgerError, match="Copy the files that were published then"):
+            ledger.republish("run", event, identity=identity, report_digest=digest)
+
+
 def test_what_cannot_be_published_again(ledger: BudgetLedger) -> None:
     with pytest.raises(LedgerError, match="no finite epsilon"):
         ledger.republish("run", FEW, identity=NIGHTLY, report_digest=OTHER, reason="values")

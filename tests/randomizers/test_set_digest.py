@@ -99,6 +99,7 @@ def test_small_sets_are_equal_exactly_where_their_digests_are(
         return digest(rows[:, :16], rows[:, 16:])
 
     assert (of(one) == of(other)) == (Counter(one) == Counter(other))
+    assert of(one[::-1]) == of(one)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 64, NUM_BUCKETS])
@@ -106,6 +107,7 @@ def test_every_split_and_order_is_one_digest(num_parts: int) -> None:
     """A thousand blocks on any number of workers, with copies and ids of one bucket among them."""
     ids, packed = np.tile(IDS, (4, 1)), np.tile(PACKED, (4, 1))
     ids[300:, :2] = ids[300, :2]  # 900 of one bucket
+    ids[500:, :8] = ids[500, :8]  # and 700 that somebody made alike
     ids[1000:], packed[1000:] = ids[800:1000], packed[800:1000]
     records = set_records(ids, packed)
     rng = np.random.default_rng(num_parts)
