@@ -19,8 +19,8 @@ About 20 ns an envelope where records are sorted already, half a microsecond whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.wire import ID_BYTES, ONLY_COLUMN
 
 NUM_BUCKETS = 1 << 12
+AT_A_TIME = 1 << 21  # records that are sorted at a time, in twice their own memory
 PREFIX = "set1:"  # of the text of a digest
 OLD_DIGEST = (
     "the ledger holds a digest of these reports from an earlier version, which one forged envelope "
@@ -38,6 +39,7 @@ _BUCKET, _ROOT = b"beam-ldp set bucket 1\n", b"beam-ldp set root 1\n"
 _HEAD_BYTES = ID_BYTES + 2 + 4
 _DIGEST_BYTES = _LONGEST = 32
 _FIRST_BITS = np.uint64(52)
+Blocks = Callable[[], Iterable[np.ndarray]]
 
 
 def same_set(one: str | None, other: str | None) -> bool:
@@ -81,7 +83,7 @@ def scattered(records: np.ndarray, num_parts: int) -> Iterator[tuple[int, np.nda
     if num_parts == 1:
         yield 0, records
         return
-    numbers = _buckets_of(_first_words(records)) // (NUM_BUCKETS // num_parts)
+    numbers = _buckets_of(records) // (NUM_BUCKETS // num_parts)
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
     yield from zip(found.tolist(), np.split(records[order], starts[1:]))
@@ -95,22 +97,57 @@ class Bucket(NamedTuple):
     digest: bytes
 
 
-def bucket_digests(identity: ReleaseIdentity, records: np.ndarray) -> Iterator[Bucket]:
+def bucket_digests(identity: ReleaseIdentity, blocks: Blocks) -> Iterator[Bucket]:
     """Digests of all buckets that records are in.
 
     Args:
         identity: of the release.
-        records: all records of these buckets, in any order. Sorting takes as much memory again.
+        blocks: gives all records of these buckets, in any order, each time it is called: several
+            times where there are more than `AT_A_TIME`.
     """
+    sizes = np.zeros(NUM_BUCKETS, np.int64)
+    for block in blocks():
+        sizes += np.bincount(_buckets_of(block), minlength=NUM_BUCKETS)
+    begun: dict[int, Any] = {}
+    for records in _in_order(blocks, 0, (1 << 8 * ID_BYTES) - 1):
+        found, starts = np.unique(_buckets_of(records), return_index=True)
+        for number, own in zip(found.tolist(), np.split(records, starts[1:])):
+            if number not in begun:
+                begun[number] = _begun(identity, number, int(sizes[number]))
+            begun[number].update(own)
+    for number, digest in begun.items():
+        yield Bucket(number, int(sizes[number]), digest.digest())
+
+
+def _in_order(blocks: Blocks, first: int, last: int) -> Iterator[np.ndarray]:
+    """The records with ids from `first` to `last`, sorted, some of them at a time."""
+    held, count = [], 0
+    for block in blocks():
+        if last - first + 1 < 1 << 8 * ID_BYTES:
+            ids = np.ascontiguousarray(block[:, :ID_BYTES]).view(f"S{ID_BYTES}")[:, 0]
+            low, high = (end.to_bytes(ID_BYTES, "big") for end in (first, last))
+            block = block[(low <= ids) & (ids <= high)]
+        held.append(block)
+        count += len(block)
+        if count > AT_A_TIME and first < last:
+            del held, block
+            middle = (first + last) // 2
+            yield from _in_order(blocks, first, middle)
+            yield from _in_order(blocks, middle + 1, last)
+            return
+    if count:
+        yield _sorted(np.concatenate(held))
+
+
+def _sorted(records: np.ndarray) -> np.ndarray:
+    """As bytes. Their first eight order them, but for copies and ids that somebody chose."""
     words = _first_words(records)
     order = np.argsort(words)
-    words, records = words[order], records[order]
-    if (words[1:] == words[:-1]).any():  # copies, or ids that somebody chose
-        whole = records.view(f"S{records.shape[1]}")  # NumPy compares these as unsigned bytes
-        records = np.sort(whole[:, 0]).view(np.uint8).reshape(records.shape)
-    found, starts = np.unique(_buckets_of(words), return_index=True)
-    for number, own in zip(found.tolist(), np.split(records, starts[1:])):
-        yield Bucket(number, len(own), _digest_of(identity, number, own))
+    words = words[order]
+    if not (words[1:] == words[:-1]).any():
+        return records[order]
+    rows = np.ascontiguousarray(records).view(f"S{records.shape[1]}")  # compared unsigned
+    return np.sort(rows[:, 0]).view(np.uint8).reshape(records.shape)
 
 
 def root_digest(identity: ReleaseIdentity, buckets: Iterable[Bucket]) -> str:
@@ -128,23 +165,21 @@ def root_digest(identity: ReleaseIdentity, buckets: Iterable[Bucket]) -> str:
     if len(digests) < len(listed):
         raise ValueError("buckets must each be digested in one place")
     total = sum(bucket.size for bucket in listed).to_bytes(8, "big")
-    nothing = np.empty((0, 1), np.uint8)
     root = hashlib.sha256(_ROOT + identity.digest + total)
     for number in range(NUM_BUCKETS):
-        root.update(digests.get(number) or _digest_of(identity, number, nothing))
+        root.update(digests.get(number) or _begun(identity, number, 0).digest())
     return PREFIX + root.hexdigest()
 
 
 def set_digest(identity: ReleaseIdentity, records: np.ndarray) -> str:
     """The digest of the records that are all in one place."""
-    return root_digest(identity, bucket_digests(identity, records))
+    return root_digest(identity, bucket_digests(identity, lambda: [records]))
 
 
-def _digest_of(identity: ReleaseIdentity, number: int, records: np.ndarray) -> bytes:
-    head = number.to_bytes(2, "big") + len(records).to_bytes(8, "big")
-    found = hashlib.sha256(_BUCKET + identity.digest + head)
-    found.update(np.ascontiguousarray(records))
-    return found.digest()
+def _begun(identity: ReleaseIdentity, number: int, size: int) -> Any:
+    """The hash of a bucket before its records."""
+    head = number.to_bytes(2, "big") + size.to_bytes(8, "big")
+    return hashlib.sha256(_BUCKET + identity.digest + head)
 
 
 def _first_words(records: np.ndarray) -> np.ndarray:
@@ -152,5 +187,5 @@ def _first_words(records: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(records[:, :8]).view(">u8")[:, 0].astype(np.uint64)
 
 
-def _buckets_of(words: np.ndarray) -> np.ndarray:
-    return (words >> _FIRST_BITS).astype(np.int64)
+def _buckets_of(records: np.ndarray) -> np.ndarray:
+    return (_first_words(records) >> _FIRST_BITS).astype(np.int64)

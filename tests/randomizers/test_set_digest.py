@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_ldp.randomizers import set_digest as module
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.set_digest import (
     NUM_BUCKETS,
@@ -22,6 +23,7 @@ from beam_ldp.randomizers.set_digest import (
     set_digest,
     set_records,
 )
+from tests.examples import examples
 from tests.identities import identity
 from tests.randomizers.forged import forged_id, old_sum
 
@@ -87,6 +89,7 @@ FEW = st.lists(
 )
 
 
+@examples(60)
 @given(FEW, FEW)
 def test_small_sets_are_equal_exactly_where_their_digests_are(
     one: list[Envelope], other: list[Envelope]
@@ -102,22 +105,29 @@ def test_small_sets_are_equal_exactly_where_their_digests_are(
     assert of(one[::-1]) == of(one)
 
 
-@pytest.mark.parametrize("num_parts", [1, 2, 64, NUM_BUCKETS])
-def test_every_split_and_order_is_one_digest(num_parts: int) -> None:
-    """A thousand blocks on any number of workers, with copies and ids of one bucket among them."""
+@pytest.mark.parametrize(
+    ("num_parts", "at_a_time"), [(1, 100), (1, 10_000), (2, 350), (64, 1000), (NUM_BUCKETS, 300)]
+)
+def test_every_split_and_order_is_one_digest(
+    num_parts: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred blocks on any number of workers, which sort so many records at a time, with copies
+    and ids of one bucket among them."""
     ids, packed = np.tile(IDS, (4, 1)), np.tile(PACKED, (4, 1))
     ids[300:, :2] = ids[300, :2]  # 900 of one bucket
     ids[500:, :8] = ids[500, :8]  # and 700 that somebody made alike
     ids[1000:], packed[1000:] = ids[800:1000], packed[800:1000]
     records = set_records(ids, packed)
     rng = np.random.default_rng(num_parts)
-    blocks = np.array_split(records[rng.permutation(len(records))], 1000)
+    blocks = np.array_split(records[rng.permutation(len(records))], 100)
     parts: dict[int, list[np.ndarray]] = {}
     for block in blocks:
         for number, own in scattered(block, num_parts):
             parts.setdefault(number, []).append(own)
-    found = [b for own in parts.values() for b in bucket_digests(WEEK, np.concatenate(own))]
+    monkeypatch.setattr(module, "AT_A_TIME", at_a_time)
+    found = [b for own in parts.values() for b in bucket_digests(WEEK, lambda own=own: own)]
     rng.shuffle(found)
+    monkeypatch.undo()
     assert root_digest(WEEK, found) == digest(ids, packed)
     with pytest.raises(ValueError, match="in one place"):
         root_digest(WEEK, [*found, found[0]])

@@ -42,8 +42,8 @@ def pieces_of(
 class DigestSet(beam.PTransform):
     """In: what `pieces_of` gives. Out: one text (as bytes) for each window; none of nothing.
 
-    Every bucket is gathered, sorted and hashed on one worker, in memory, and hands up 42 bytes.
-    A forger who chooses ids of one bucket fills one worker with the bytes that were sent.
+    Every bucket is gathered, sorted and hashed on one worker, some records at a time whatever ids
+    somebody chose, and hands up 42 bytes.
 
     Args:
         identity: of the release.
@@ -68,11 +68,14 @@ def _digest(
     element: tuple[int, Iterable[tuple[int, _Content]]], identity: ReleaseIdentity
 ) -> tuple[str, list[Bucket]]:
     """Of the buckets of a part, under a key that Beam need not pickle."""
-    read = [
-        np.frombuffer(kept if isinstance(kept, bytes) else kept.read(), np.uint8).reshape(-1, width)
-        for width, kept in element[1]
-    ]
-    return "", list(bucket_digests(identity, np.concatenate(read)))
+    pieces = list(element[1])
+
+    def blocks() -> Iterator[np.ndarray]:
+        for width, kept in pieces:
+            content = kept if isinstance(kept, bytes) else kept.read()
+            yield np.frombuffer(content, np.uint8).reshape(-1, width)
+
+    return "", list(bucket_digests(identity, blocks))
 
 
 def _root(element: tuple[str, Iterable[list[Bucket]]], identity: ReleaseIdentity) -> bytes:
