@@ -333,9 +333,8 @@ class LedgerRepublishing(LedgerReading):
             equal = same_set(charge.report_digest, report_digest)
             if equal and (asked is None or not exceeds(asked, charge.loss)):
                 return charge
-            _check_covering(
-                charge, run_id, told if equal or charge.identity.key else None, published
-            )
+            covering = told if equal or charge.identity.key else None
+            _check_covering(charge, run_id, covering, published)
             return self._replace(it, charge, {**row, **facts}, told)
 
     def _replace(self, it: Writing, charge: Charge, row: dict[str, Any], told: Any) -> Charge:

@@ -31,9 +31,9 @@ NUM_BUCKETS = 1 << 12
 AT_A_TIME = 1 << 21  # records that are sorted at a time, in twice their own memory
 PREFIX = "set1:"  # of the text of a digest
 OLD_DIGEST = (
-    "the ledger holds a digest of these reports from an earlier version, which one forged envelope "
-    "can set: it does not prove that these are the same. Copy the files that were published then, "
-    "or collect new reports under a release id of their own"
+    "these reports were published by an earlier version, whose digest one forged envelope can set: "
+    "nothing proves that they are the same. Copy the files that were published then, or collect "
+    "new reports under a release id of their own"
 )
 _BUCKET, _ROOT = b"beam-ldp set bucket 1\n", b"beam-ldp set root 1\n"
 _HEAD_BYTES = ID_BYTES + 2 + 4

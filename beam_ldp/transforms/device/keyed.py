@@ -395,7 +395,7 @@ class DigestReports(beam.PTransform):
         return pieces | DigestSet(self._identity)
 
 
-def _pieces(trace: Trace) -> Iterator[tuple[int, tuple[int, Any]]]:
+def _pieces(trace: Trace) -> Iterator[tuple[int, Any]]:
     hashes = np.ascontiguousarray(trace.hashes, dtype="<u8").view(np.uint8)
     return pieces_of(set_records(hashes, hashes[:, :0]), _DIGEST_PARTS)
 

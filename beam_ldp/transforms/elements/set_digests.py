@@ -12,6 +12,7 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import (
+    AT_A_TIME,
     NUM_BUCKETS,
     Bucket,
     bucket_digests,
@@ -21,11 +22,12 @@ from beam_ldp.randomizers.set_digest import (
 
 PIECE = typehints.Tuple[int, Any]
 _Content = Any  # bytes, or what has `read() -> bytes`
+_Piece = tuple[tuple[int, ...], _Content]  # the shape of some records, and themselves
 
 
 def pieces_of(
     records: np.ndarray, num_parts: int, keep: Callable[[bytes], _Content] = bytes
-) -> Iterator[tuple[int, tuple[int, _Content]]]:
+) -> Iterator[tuple[int, _Piece]]:
     """What `DigestSet` takes of some records.
 
     Args:
@@ -36,7 +38,7 @@ def pieces_of(
     """
     power = min(NUM_BUCKETS, 1 << (num_parts - 1).bit_length())
     for part, own in scattered(records, power):
-        yield part, (own.shape[1], keep(own.tobytes()))
+        yield part, (own.shape, keep(own.tobytes()))
 
 
 class DigestSet(beam.PTransform):
@@ -65,17 +67,20 @@ class DigestSet(beam.PTransform):
 
 
 def _digest(
-    element: tuple[int, Iterable[tuple[int, _Content]]], identity: ReleaseIdentity
+    element: tuple[int, Iterable[_Piece]], identity: ReleaseIdentity
 ) -> tuple[str, list[Bucket]]:
     """Of the buckets of a part, under a key that Beam need not pickle."""
     pieces = list(element[1])
 
     def blocks() -> Iterator[np.ndarray]:
-        for width, kept in pieces:
+        for shape, kept in pieces:
             content = kept if isinstance(kept, bytes) else kept.read()
-            yield np.frombuffer(content, np.uint8).reshape(-1, width)
+            yield np.frombuffer(content, np.uint8).reshape(shape)
 
-    return "", list(bucket_digests(identity, blocks))
+    if sum(shape[0] for shape, _ in pieces) > AT_A_TIME:
+        return "", list(bucket_digests(identity, blocks))
+    read = list(blocks())
+    return "", list(bucket_digests(identity, lambda: read))
 
 
 def _root(element: tuple[str, Iterable[list[Bucket]]], identity: ReleaseIdentity) -> bytes:
