@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.pipelines.devices.release_file import load_release
+from beam_ldp.pipelines.jobs import results
 from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelopes, open_envelope
 from beam_ldp.transforms.elements import set_digests
 from tests.randomizers.forged import forged_id, old_sum
@@ -64,3 +65,4 @@ def write_changed(change: Change, release: Path, reports: Path, folder: Path) ->
 def digests_of_an_earlier_version(patch: pytest.MonkeyPatch) -> None:
     """From here on releases are settled with 32 hexadecimal digits, as they were."""
     patch.setattr(set_digests, "root_digest", lambda *_: "5a" * 16)
+    patch.setattr(results, "PREFIX", "")
