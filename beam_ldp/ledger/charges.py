@@ -121,7 +121,7 @@ class Charge:
         local_event: what people send, where `reserved` prices only what a trusted server publishes.
         quota: whose share it is charged to; "" for the rest.
         certificate: room for what a later version proves of a release; None.
-        report_digest: keyed digest of the reports that were released; None where none was told.
+        report_digest: set digest of the reports that were released; None where none was told.
         published: how often the same reports were released.
         overspent: what was released cost more than was reserved.
     """

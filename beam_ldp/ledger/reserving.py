@@ -42,6 +42,7 @@ from beam_ldp.ledger.opening import (
 from beam_ldp.ledger.rows import REPLACE, RESERVE, RESUME, LedgerError, check_name
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
 
 
 @dataclass(frozen=True)
@@ -306,8 +307,8 @@ class LedgerRepublishing(LedgerReading):
             run_id: of the settled charge; of a block, `identity` says which part.
             event: what all publications together cost; None where the reports are equal.
             identity: of the release.
-            report_digest: keyed digest of the sorted reports; None where nobody here holds the key
-                (devices do), who then cannot tell equal reports.
+            report_digest: set digest of the reports; None where nobody here holds the key (devices
+                do), who then cannot tell equal reports. Digests of earlier versions prove nothing.
             reason: only "people".
             cells: how many people are in each set of publications, for the record.
             published: how many publications the event covers beside this one; a publication that
@@ -317,7 +318,7 @@ class LedgerRepublishing(LedgerReading):
         Raises:
             BudgetExceededError: if it does not fit.
             LedgerError: if there is no such settled release of memoized noise, or the reports are
-                others and no event is given.
+                others and no event is given, or no key decides what they are: others have no price.
         """
         _check_exchange(reason, report_digest)
         told = None if event is None else as_json(event)
@@ -329,10 +330,11 @@ class LedgerRepublishing(LedgerReading):
         self._check_anchors()
         with self._writing(run_id) as it:
             charge, row = _published(it, run_id, identity)
-            equal = report_digest is not None and charge.report_digest == report_digest
+            equal = same_set(charge.report_digest, report_digest)
             if equal and (asked is None or not exceeds(asked, charge.loss)):
                 return charge
-            _check_covering(charge, run_id, told, published)
+            covering = told if equal or charge.identity.key else None
+            _check_covering(charge, run_id, covering, published)
             return self._replace(it, charge, {**row, **facts}, told)
 
     def _replace(self, it: Writing, charge: Charge, row: dict[str, Any], told: Any) -> Charge:
@@ -361,6 +363,8 @@ def _check_exchange(reason: str, report_digest: str | None) -> None:
             f"reason must be 'people', got {str(reason)[:40]!r}: memoized reports about other "
             "values, beside the first ones, have no finite epsilon"
         )
+    if is_old(report_digest):
+        raise LedgerError(OLD_DIGEST)
     if report_digest is not None:
         check_name("report_digest", report_digest)
 
@@ -386,6 +390,8 @@ def _check_covering(charge: Charge, run_id: str, told: Any, published: int | Non
             "the cost covers that publication too"
         )
     if told is None:
+        if is_old(charge.report_digest):
+            raise LedgerError(f"run {run_id!r}: {OLD_DIGEST}")
         raise LedgerError(
             f"the reports of run {run_id!r} differ from those published: give what both "
             "publications cost together (event), if only people were exchanged"

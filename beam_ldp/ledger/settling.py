@@ -58,7 +58,7 @@ class LedgerSettling(LedgerReading):
             attempt: token of the start that settles, as `reserve` gave it. It may be left out of a
                 run that was started once.
             local_event: as for `reserve`.
-            report_digest: keyed digest of the sorted reports, where noise is memoized.
+            report_digest: set digest of the reports, by which the same ones are known again.
             num_randomized: how many values were randomized; 0 spends nothing locally, with a proof.
             proof: why fewer reports were made than was reserved, for the record.
             about: JSON-able values for the record.

@@ -341,13 +341,12 @@ def _keyed(key: bytes, *parts: bytes) -> bytes:
 # changed?
 #
 # One hash per report, a pseudo-random function of the release's key, its identity, the person and
-# the report: never of the value. The sum of all hashes modulo 2**128 is a digest of who sent
-# what, in whatever order and blocks: it can be added up on many workers, and without the key it
-# tells nothing.
+# the report: never of the value. The set digest of all hashes (`set_digest`) is one of who sent
+# what: without the key it tells nothing. It is no sum of them: who holds the key, as whoever
+# publishes does, finds a thousand made-up people whose hashes add up to any number.
 
 
 _BLOCK = 16  # bytes of AES, and of a hash
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 def report_hashes(
@@ -416,33 +415,3 @@ def _blocks(packed: np.ndarray, groups: np.ndarray | None) -> Iterable[np.ndarra
         piece = packed[:, start : start + _BLOCK]
         part[:, : piece.shape[1]] = piece
         yield part.view("<u8").astype(np.uint64)
-
-
-def envelopes_digest(identity: ReleaseIdentity, ids: np.ndarray, packed: np.ndarray) -> int:
-    """A digest of envelopes that whoever has them can compute, to be added as those of hashes are.
-
-    Args:
-        identity: of the release.
-        ids: uint8 `(n, 16)`.
-        packed: uint8 `(n, bytes)`: the report of each.
-    """
-    cipher = _cipher(identity.digest, b"envelopes")
-    blocks = np.ascontiguousarray(ids).view("<u8").reshape(-1, 2).astype(np.uint64)
-    state = encrypt_blocks(cipher, blocks)
-    for block in _blocks(packed, None):
-        state = encrypt_blocks(cipher, state ^ block)
-    return digest_of_hashes(state)
-
-
-def digest_of_hashes(hashes: np.ndarray) -> int:
-    """The digest of some reports, in [0, 2**128); those of disjoint parts add up modulo that."""
-    low, high = hashes[:, 0], hashes[:, 1]
-    total = int((low & _LOW).sum(dtype=np.uint64))  # exact for less than 2**32 reports
-    total += int((low >> np.uint64(32)).sum(dtype=np.uint64)) << 32
-    total += int(high.sum(dtype=np.uint64)) << 64
-    return total % (1 << 128)
-
-
-def add_digests(digests: Iterable[int]) -> int:
-    """The digest of all parts together."""
-    return sum(digests) % (1 << 128)

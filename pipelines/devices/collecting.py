@@ -33,7 +33,6 @@ from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-from beam_ldp.randomizers.randomness import add_digests
 from beam_ldp.settings import Mechanism, Noise
 from beam_ldp.settings.sections import MOST_PROMISED
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
@@ -67,7 +66,6 @@ class Receipts:
         reports: of all of them.
         largest_file: its path, "" without files.
         in_largest_file, in_largest_envelope: reports.
-        digest: of all envelopes, where ids are kept; else 0.
     """
 
     files: int = 0
@@ -76,14 +74,11 @@ class Receipts:
     largest_file: str = ""
     in_largest_file: int = 0
     in_largest_envelope: int = 0
-    digest: int = 0
 
     @classmethod
     def of(cls, path: str, tally: Tally) -> Receipts:
         """One file."""
-        return cls(
-            1, tally.envelopes, tally.reports, path, tally.reports, tally.largest, tally.digest
-        )
+        return cls(1, tally.envelopes, tally.reports, path, tally.reports, tally.largest)
 
     def __add__(self, other: Receipts) -> Receipts:
         """Both together; of equally large files the first by name counts as the largest."""
@@ -100,7 +95,6 @@ class Receipts:
             min(paths, default=""),
             larger.in_largest_file,
             max(self.in_largest_envelope, other.in_largest_envelope),
-            add_digests((self.digest, other.digest)),
         )
 
 
@@ -402,7 +396,8 @@ def count(
     )
     found: Releases = taken | "Collect" >> collector
     releases = without_groups(query.split(randomizer, found.releases))
-    return Outputs(releases, found.withheld, (reports.bad_rows,))
+    digest = reports.digest if settings.digested else None
+    return Outputs(releases, found.withheld, (reports.bad_rows,), digest=digest)
 
 
 def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
@@ -458,8 +453,6 @@ class DeviceReports(Question[Any]):
         self.staging = staging
         found: results.WorkerResults = super().collect(choice, flags, staging, console)
         self.received = read_receipts(staging)
-        if self.settings.digested:
-            found = replace(found, report_digest=f"{self.received.digest:032x}")
         return found
 
     def exactness(self, choice: Choice[Any]) -> str:

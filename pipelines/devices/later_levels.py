@@ -7,7 +7,6 @@ sums of one level that differ by few people's reports show those among few, what
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_errors, ledger_url
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
@@ -81,14 +81,15 @@ class LaterLevel(NoCharge):
         """
         from beam_ldp.ledger import LedgerError
 
-        # The question of a level follows from the one before: it is known again with its reports.
-        told = f"{record['report_digest']}/{record['identity_digest']}"
-        digest = hashlib.sha256(told.encode()).hexdigest()
+        # Its identity, with the question that follows from the level before, is in the digest.
+        digest = record["report_digest"]
         try:
             before = self._ledger.published(self._identity)
             if before is None:
                 self._write(digest, record)
-            elif record["report_digest"] is None or before.report_digest != digest:
+            elif is_old(before.report_digest):
+                raise NotPublishedError(f"nothing was released: {OLD_DIGEST}")
+            elif not same_set(before.report_digest, digest):
                 raise NotPublishedError(
                     "nothing was released: reports of this level were published before, and these "
                     "are not the same envelopes. Whoever compares the two publications sees the "
@@ -111,7 +112,7 @@ class LaterLevel(NoCharge):
 
         return {CHARGED_WITH_TAG: self._first.run_id}
 
-    def _write(self, digest: str, record: Mapping[str, Any]) -> None:
+    def _write(self, digest: str | None, record: Mapping[str, Any]) -> None:
         import dp_accounting
 
         from beam_ldp.ledger.rows import short_name

@@ -111,6 +111,7 @@ class Outputs:
         bad_rows: one collection or several.
         persons: blocks of values with every person once; None where each row is a person.
         traces: of memoized reports, who sent which, in hashes; None where noise is fresh.
+        digest: of envelopes from devices, one set digest; None where it proves nothing.
         identity: of the release.
     """
 
@@ -120,6 +121,7 @@ class Outputs:
     persons: beam.PCollection | None = None
     traces: beam.PCollection | None = None
     identity: ReleaseIdentity | None = None
+    digest: beam.PCollection | None = None
 
     def leave_hashes(self, folder: PeopleFolder | None, publication: str = "") -> None:
         """The stages that leave keyed hashes of the people asked, where that is wanted.
@@ -143,8 +145,10 @@ class Outputs:
         )
         bad_rows = self.bad_rows | "AllBadRows" >> beam.Flatten()
         bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
-        if self.traces is not None:
-            digest = self.traces | "DigestReports" >> DigestReports()
+        digest = self.digest
+        if self.traces is not None and self.identity is not None:
+            digest = self.traces | "DigestReports" >> DigestReports(self.identity)
+        if digest is not None:
             digest | "WriteDigest" >> results.WriteResults(staging, results.DIGEST, bytes)
         if self.identity is not None:
             told = [self.identity.text.encode()]

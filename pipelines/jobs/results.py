@@ -22,6 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.set_digest import PREFIX
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 from beam_ldp.transforms.files import paths_matching
 
@@ -180,7 +181,7 @@ class WorkerResults:
     Attributes:
         releases, withheld: what was released, and what was not.
         bad_rows: the lines of bad_rows.jsonl.
-        report_digest: of memoized reports, hexadecimal: who sent which.
+        report_digest: set digest of memoized reports (who sent which) or of envelopes.
         identity: of the release, as the job that made it was told.
     """
 
@@ -231,7 +232,7 @@ def read_all(folder: str) -> WorkerResults:
     return WorkerResults(
         *read_releases(folder),
         b"".join(bad_row_parts(folder)),
-        next((digest.hex() for digest in digests), None),
+        next((d.decode() for d in digests if d.startswith(PREFIX.encode())), None),
         ReleaseIdentity.from_json(json.loads(told[0])) if len(told) == 1 else None,
     )
 

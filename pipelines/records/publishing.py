@@ -39,6 +39,7 @@ from beam_ldp.pipelines.records.gates import NotPublishedError, Price
 from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
 from beam_ldp.transforms.device.keyed import PeopleFolder, files_at, publication_folder
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -183,27 +184,27 @@ class Republication(RunCharge):
         Raises:
             NotPublishedError: if there is none.
         """
-        if found.report_digest is not None and found.report_digest == self._charge.report_digest:
+        if same_set(found.report_digest, self._charge.report_digest):
             event = self._again(price, found, randomizer)
             return Price(
                 event_epsilon(event, self._settings.privacy.delta), price.honest_reports, event
             )
         if not self._charge.identity.key:
-            raise NotPublishedError(
-                "nothing was released: reports of this release were published before, and these "
-                "are not the same envelopes. Whoever compares the two publications sees the "
-                "reports of those who came in between, among few others or none: collect all of "
-                f"them at once. {_OWN_NAME}"
+            raise self._others(
+                "reports of this release were published before, and these are not the same "
+                "envelopes. Whoever compares the two publications sees the reports of those who "
+                "came in between, among few others or none: collect all of them at once. "
+                f"{_OWN_NAME}"
             )
         if getattr(self._settings, "told_once", False):
-            raise NotPublishedError(
-                "nothing was released: the reports differ from those that this plan was decided "
-                "on, and a plan decides once. For other people make a new plan"
+            raise self._others(
+                "the reports differ from those that this plan was decided on, and a plan decides "
+                "once. For other people make a new plan"
             )
         if not isinstance(randomizer, LocalRandomizer):
-            raise NotPublishedError(
-                "nothing was released: the reports differ from those published under this release "
-                f"id, and later rounds depend on who answered the first. {_OWN_NAME}"
+            raise self._others(
+                "the reports differ from those published under this release id, and later rounds "
+                f"depend on who answered the first. {_OWN_NAME}"
             )
         compared = self._compared(found.num_reports)
         if compared is not None and compared.changed:
@@ -212,7 +213,7 @@ class Republication(RunCharge):
                 f"that changes while others stay has no finite privacy cost. {_OWN_NAME}"
             )
         if compared is None and not self._settings.noise.frozen_values:
-            raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
+            raise self._others(f"{_unknown(found)}. {_OWN_NAME}")
         if isinstance(price.ran, LocalReports):
             return price  # nobody but the device is trusted: each report is seen by itself
         cells: list[int | None] = [None]  # nobody knows
@@ -221,6 +222,11 @@ class Republication(RunCharge):
         event = publications_event(randomizer, cells)
         hidden = min(count or 0 for count in cells)
         return Price(event_epsilon(event, self._settings.privacy.delta), max(1, hidden), event)
+
+    def _others(self, why: str) -> NotPublishedError:
+        """These are other reports, or nobody can prove that they are the same."""
+        why = OLD_DIGEST if is_old(self._charge.report_digest) else why
+        return NotPublishedError(f"nothing was released: {why}")
 
     def _again(self, price: Price, found: results.WorkerResults, randomizer: Any) -> Any:
         """What all publications cost where this one is of the same reports as the last.

@@ -46,8 +46,8 @@ class PrivacyRecord:
         release_id: name of the release; that of the run, where it was not given one.
         identity: what was released, as `ReleaseIdentity.to_json` tells it, and
         identity_digest: its digest, hexadecimal. None where a program has none.
-        report_digest: keyed digest of who sent which report, where noise is memoized: equal in two
-            publications exactly where they are of the same reports.
+        report_digest: set digest of envelopes, or of keyed hashes of who sent which report where
+            noise is memoized: equal in two publications exactly where the reports are the same.
         publication: the number of this publication of the same reports; `epsilon` is then the price
             of all of them together.
         one_shuffle: whether all reports (of each public group) went out together, or as one sum.

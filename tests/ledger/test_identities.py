@@ -27,7 +27,7 @@ pytestmark = pytest.mark.exact
 PURE = LocalRandomizerDpEvent(0.25)
 FEW, MANY = (ShuffledDpEvent(LocalRandomizerDpEvent(2.0), n) for n in (2_000, 100_000))
 NIGHTLY = asked("visits", "nightly", columns=("hiv",), key=KEY)
-DIGEST = "5a" * 16
+DIGEST, OTHER = "set1:" + "5a" * 32, "set1:" + "00" * 32
 
 
 @pytest.fixture(autouse=True)
@@ -346,14 +346,14 @@ def test_other_people_are_priced_in_place_of_the_first_charge(ledger: BudgetLedg
     published(ledger)
     before = ledger.status("visits")
     with pytest.raises(LedgerError, match="differ from those published"):
-        ledger.republish("run", identity=NIGHTLY, report_digest="00")
-    charge = ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00", cells=[2000])
+        ledger.republish("run", identity=NIGHTLY, report_digest=OTHER)
+    charge = ledger.republish("run", FEW, identity=NIGHTLY, report_digest=OTHER, cells=[2000])
     after = ledger.status("visits")
     assert charge.published == 2 and before.spent < after.spent
     assert after.spent == pytest.approx(before.epsilon_with(FEW), rel=0.5)
     assert after.spent < before.epsilon_with(FEW)  # it is not added
     assert after.local_spent == before.local_spent == 2.0  # the same reports
-    assert ledger.republish("run", identity=NIGHTLY, report_digest="00") == charge
+    assert ledger.republish("run", identity=NIGHTLY, report_digest=OTHER) == charge
     assert clean(ledger)
 
 
@@ -375,7 +375,7 @@ def test_a_second_publication_never_costs_less(ledger: BudgetLedger) -> None:
     published(ledger)
     before = ledger.status("visits").loss
     more = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 10**9)
-    ledger.republish("run", more, identity=NIGHTLY, report_digest="00")
+    ledger.republish("run", more, identity=NIGHTLY, report_digest=OTHER)
     assert ledger.status("visits").loss == before and clean(ledger)
 
 
@@ -387,18 +387,39 @@ def test_reports_that_nobody_knows_are_not_equal(ledger: BudgetLedger) -> None:
         ledger.republish("run", identity=NIGHTLY, report_digest=DIGEST)
 
 
+def test_other_reports_that_no_key_decides_have_no_price(ledger: BudgetLedger) -> None:
+    """Envelopes of devices: whatever event is given, two sums of them show who came in between."""
+    drawn = asked("visits", "nightly", columns=("hiv",))
+    reserve(ledger, "run", drawn, FEW, memoized=True)
+    ledger.settle("run", MANY, identity=drawn, report_digest=DIGEST)
+    assert ledger.republish("run", MANY, identity=drawn, report_digest=DIGEST).published == 1
+    with pytest.raises(LedgerError, match="differ from those published"):
+        ledger.republish("run", FEW, identity=drawn, report_digest=OTHER)
+
+
+@pytest.mark.parametrize("identity", [NIGHTLY, replace(NIGHTLY, key="")], ids=["key", "no key"])
+def test_a_digest_of_an_earlier_version_proves_nothing(
+    ledger: BudgetLedger, identity: ReleaseIdentity
+) -> None:
+    reserve(ledger, "run", identity, FEW, memoized=True)
+    ledger.settle("run", MANY, identity=identity, report_digest="5a" * 16)
+    for digest, event in (("5a" * 16, None), ("5a" * 16, MANY), (DIGEST, None)):
+        with pytest.raises(LedgerError, match="Copy the files that were published then"):
+            ledger.republish("run", event, identity=identity, report_digest=digest)
+
+
 def test_what_cannot_be_published_again(ledger: BudgetLedger) -> None:
     with pytest.raises(LedgerError, match="no finite epsilon"):
-        ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00", reason="values")
+        ledger.republish("run", FEW, identity=NIGHTLY, report_digest=OTHER, reason="values")
     with pytest.raises(LedgerError, match="no reservation"):
-        ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00")
+        ledger.republish("run", FEW, identity=NIGHTLY, report_digest=OTHER)
     reserve(ledger, "run", NIGHTLY)
     with pytest.raises(LedgerError, match="not a settled release"):
-        ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00")
+        ledger.republish("run", FEW, identity=NIGHTLY, report_digest=OTHER)
     dear = rounds(LocalRandomizerDpEvent(1.0), 9)
     ledger.settle("run", PURE, identity=NIGHTLY, report_digest=DIGEST)
     with pytest.raises(BudgetExceededError):
-        ledger.republish("run", dear, identity=NIGHTLY, report_digest="00")
+        ledger.republish("run", dear, identity=NIGHTLY, report_digest=OTHER)
 
 
 # Rows that lie about it ---------------------------------------------------------------------------

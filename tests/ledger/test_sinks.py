@@ -447,9 +447,9 @@ def test_inline_every_call_returns_with_its_rows_covered(url: str) -> None:
     for _ in range(2):  # reserved, and taken up again
         charge = ledger.reserve("visits", "run", event, identity=identity, memoized=True)
         assert sink.covers(ledger)
-    ledger.settle("run", event, identity=identity, attempt=charge.attempt, report_digest="d")
+    ledger.settle("run", event, identity=identity, attempt=charge.attempt, report_digest="set1:d")
     assert sink.covers(ledger)
-    ledger.republish("run", event, identity=identity, report_digest="e")
+    ledger.republish("run", event, identity=identity, report_digest="set1:e")
     assert sink.covers(ledger)
     ledger.reserve("visits", "other", event, identity=asked("visits", "other"))
     ledger.abandon("other", randomized=True, why="drawn so")

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from apache_beam.transforms.window import GlobalWindows
 
+from beam_ldp.ledger import LedgerError
 from beam_ldp.pipelines import collect as collect_program
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.collect import Collect
+from beam_ldp.pipelines.devices.release_file import load_release
+from beam_ldp.pipelines.jobs import results
+from beam_ldp.transforms.budgeted import ChargeTo
+from tests.pairs import envelopes
 from tests.pairs.world import DELTA, Program, World, instead
 
 pytestmark = pytest.mark.e2e
@@ -187,23 +193,88 @@ def test_one_thing_changes(
         assert len(charges) == 2 and world.ledger.status("them").local_committed == 4.0
 
 
-def test_reports_without_a_key_are_collected_once_or_the_same(tmp_path: Path) -> None:
-    """Two counts of the same reports, but for one person's, show that person's: no fresh noise."""
-    world = World.make(tmp_path / "world")
+# Envelopes without a key: the same ones are free, and no others are ever published ----------------
+
+
+@pytest.fixture(scope="module")
+def keyless(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """As `first`, of devices that drew fresh noise."""
+    world = World.make(tmp_path_factory.mktemp("keyless") / "world")
     reports = arrive(world, "first", _fresh(world, device_flags(world)))
     assert collect(world, "first", reports, collector_flags(world)) == programs.DONE
-    spent = world.ledger.status("them").spent
-    assert collect(world, "same", reports, other_run(collector_flags(world))) == programs.DONE
-    assert world.estimates("same") == world.estimates("first")
-    (world.people, others) = ({10_000: dict(world.people[0])}, world.people)
-    for path in arrive(world, "late", _fresh(world, device_flags(world))).glob("*.ldp"):
-        shutil.copy(path, reports / f"late {path.name}")
-    world.people = {**others, **world.people}
-    for flags in (other_run(collector_flags(world)), again(collector_flags(world))):
-        assert collect(world, "second", reports, flags) == programs.NOTHING_RELEASED
-    assert collect(world, "frozen", reports, frozen(collector_flags(world))) == programs.MISUSED
+    return world
+
+
+def collect_changed(world: World, change: envelopes.Change, flags: Flags) -> int:
+    """A second collection, of what `change` makes of the envelopes of the first."""
+    first = world.folder / "reports of first"
+    release = first / "release.json"
+    folder = envelopes.write_changed(change, release, first, world.folder / "envelopes")
+    more = [f"--reports={folder}/*", f"--release={release}"]
+    return world.publish(DEVICES, "second", [*flags, *more])
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "same"),
+    [
+        (envelopes.rearranged, other_run, True),
+        (envelopes.forged, other_run, False),
+        (envelopes.swapped, again, False),
+        pytest.param(envelopes.omitted, other_run, False, marks=pytest.mark.slow),
+        pytest.param(envelopes.omitted, frozen, False, marks=pytest.mark.slow),
+    ],
+)
+def test_reports_without_a_key_are_collected_once_or_the_same(
+    change: envelopes.Change, flags: Callable[[Flags], Flags], same: bool, keyless: World,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Two counts of the same reports, but for one person's, show that person's: no fresh noise."""
+    world = keyless.copy(tmp_path / "world")
+    before = world.ledger.books.head
+    code = collect_changed(world, change, flags(collector_flags(world)))
+    assert world.ledger.books.head == before
     world.check(DEVICES)
-    assert world.ledger.status("them").spent == spent
+    if same:
+        assert code == programs.DONE and world.estimates("second") == world.estimates("first")
+        assert world.record("second")["report_digest"].startswith("set1:")
+    else:
+        assert code in (programs.NOTHING_RELEASED, programs.MISUSED)
+
+
+@pytest.mark.parametrize("said", ["digest of an earlier version", "no digest, as of a pipeline"])
+def test_envelopes_that_nothing_proves_to_be_the_same_are_refused(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ledger row of an earlier version, or of a program that leaves none (YAML, `ChargeTo`)."""
+    world = World.make(tmp_path / "world")
+    reports = arrive(world, "first", _fresh(world, device_flags(world)))
+    with monkeypatch.context() as patch:
+        if said.startswith("no"):
+            patch.setattr(results, "_read_bytes", lambda *_: [])
+        else:
+            envelopes.digests_of_an_earlier_version(patch)
+        assert collect(world, "first", reports, collector_flags(world)) == programs.DONE
+        if not said.startswith("no"):  # nor where the digests are equal
+            flags = other_run(collector_flags(world))
+            assert collect(world, "second", reports, flags) == programs.NOTHING_RELEASED
+    before = world.ledger.books.head
+    flags = [*other_run(collector_flags(world)), f"--output={world.folder}/second",
+             f"--reports={reports}/*", f"--release={reports}/release.json"]  # fmt: skip
+    assert collect_program.main(flags) == programs.NOTHING_RELEASED
+    told = " ".join(capsys.readouterr().err.split())
+    expected = "not the same envelopes" if said.startswith("no") else "Copy the files"
+    assert expected in told and world.ledger.books.head == before
+
+
+def test_a_pipeline_does_not_publish_what_a_program_published(keyless: World) -> None:
+    """YAML's `CollectReports`, after `collect`: it would settle before it knows what it has."""
+    terms = load_release(f"{keyless.folder}/reports of first/release.json").terms
+    budget = ChargeTo("them", f"sqlite:///{keyless.folder}/privacy.db")
+    with pytest.raises(LedgerError, match="was published by run 'nightly'"):
+        budget.reserve(
+            budget.worst_event(terms.randomizer, 100), identity=terms.identity,
+            windowing=GlobalWindows(), bounded=True, same_reports=True,
+        )  # fmt: skip
 
 
 def test_a_dry_run_says_what_would_become_of_a_second_collection(

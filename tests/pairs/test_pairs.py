@@ -15,8 +15,9 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.pipelines import programs
+from beam_ldp.pipelines import frequency, programs
 from beam_ldp.randomizers.base import LocalRandomizer
+from tests.pairs import envelopes
 from tests.pairs.world import (
     DELTA,
     EVERY_QUESTION,
@@ -259,3 +260,26 @@ def test_a_group_that_was_too_small_before_is_charged(
     world.check(GROUPS)
     assert world.publish(GROUPS, "third", flags) == programs.DONE  # nothing new
     assert world.ledger.charge("nightly") == after
+
+
+def test_a_ledger_row_of_an_earlier_version_proves_no_equality(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever holds the key could set the sum that was its digest. Hashes of the people still tell
+    that nobody changed: both publications are priced together, and known by a set digest then."""
+    world = World.make(tmp_path / "world")
+    with pytest.MonkeyPatch.context() as patch:
+        envelopes.digests_of_an_earlier_version(patch)
+        assert world.publish(FREQUENCY, "first", world.flags(FREQUENCY)) == programs.DONE
+    before = world.ledger.charge("nightly")
+    assert before.report_digest == "5a" * 16
+    flags = [*world.flags(FREQUENCY, tags=False), f"--output={world.folder}/second"]
+    assert frequency.main(flags) == programs.NOTHING_RELEASED
+    assert "Copy the files that were published then" in " ".join(capsys.readouterr().err.split())
+    assert world.ledger.charge("nightly") == before
+    assert world.publish(FREQUENCY, "third", world.flags(FREQUENCY)) == programs.DONE
+    world.check(FREQUENCY)
+    after = world.ledger.charge("nightly")
+    assert after.published == 2 and after.loss == before.loss
+    assert after.report_digest == world.record("third")["report_digest"] != before.report_digest
+    assert world.estimates("third") == world.estimates("first")

@@ -21,6 +21,7 @@ from beam_ldp.pipelines import mean, programs, randomize, run
 from beam_ldp.pipelines.collect import Collect
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.randomizers.base import LocalRandomizer
+from tests.pairs import envelopes
 from tests.pairs.world import Program, World, instead
 
 pytestmark = pytest.mark.e2e
@@ -227,10 +228,17 @@ def later(world: World) -> None:
         shutil.copy(path, world.folder / "envelopes first" / f"late {path.name}")
 
 
-def copies(world: World) -> None:
-    """A transport that repeats itself."""
-    for path in (world.folder / "envelopes first").glob("*.ldp"):
-        shutil.copy(path, path.with_name(f"again {path.name}"))
+def changed(change: envelopes.Change) -> Callable[[World], None]:
+    """What becomes of the envelopes, in their place."""
+
+    def make(world: World) -> None:
+        first = world.folder / "envelopes first"
+        release = world.folder / "question first" / "release.json"
+        others = envelopes.write_changed(change, release, first, world.folder / "others")
+        shutil.rmtree(first)
+        others.rename(first)
+
+    return make
 
 
 def other_ball(world: World) -> None:
@@ -245,8 +253,9 @@ COLLECTED = [
     ("another ball under its name", other_ball, (), None),
     ("another ball", other_ball, ("--run-id=b",), None),
     ("declared to be frozen", later, ("--frozen-values",), None),
+    ("one is forged", changed(envelopes.forged), ("--run-id=b",), None),
     ("the same again", lambda w: None, ("--run-id=b",), 400),
-    ("the same, under its name, each twice", copies, (), 400),
+    ("the same, under its name, in other files", changed(envelopes.rearranged), (), 400),
 ]  # fmt: skip
 
 

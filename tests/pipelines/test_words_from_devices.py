@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -20,9 +21,11 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.rows import LONGEST_NAME
 from beam_ldp.pipelines import collect, heavy_hitters, randomize
 from beam_ldp.pipelines.budget import next_runs
+from beam_ldp.pipelines.devices.later_levels import LaterLevel
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import load_release, release_of_level
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.randomizers.domain import Domain
@@ -30,6 +33,8 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.elements.blocks import ValueBlock
 from beam_ldp.transforms.word_levels import _AnswersOfLevel
+from tests.identities import identity
+from tests.pairs import envelopes
 from tests.pipelines.test_frequency import record
 
 USERS, LEVELS = 1500, 2
@@ -288,17 +293,16 @@ def test_a_later_level_is_collected_once_or_again_of_the_same_envelopes(
     assert search.collect("level-1", "answers/level-1", "charged", *charged) == DONE
     before = ledger.status("them")
 
-    all_of_them = search.envelopes("answers/level-2")
-    size = load_release(f"{search.folder}/level-2/release.json").terms.envelope_bytes(1)
-    (search.folder / "few").mkdir()
-    (search.folder / "few" / "received.ldp").write_bytes(all_of_them[size:])
-    assert collected("dry", "few", "--dry-run") == DONE and ledger.status("them") == before
+    sent, release = search.folder / "answers/level-2", search.folder / "level-2/release.json"
+    for change in (envelopes.forged, envelopes.rearranged):
+        envelopes.write_changed(change, release, sent, search.folder / change.__name__)
+    assert collected("dry", "forged", "--dry-run") == DONE and ledger.status("them") == before
     assert collected("found") == DONE
     capsys.readouterr()
-    assert collected("others", "few") == NOTHING_RELEASED
+    assert collected("others", "forged") == NOTHING_RELEASED
     assert "these are not the same envelopes" in said(capsys)
     assert not (search.folder / "others").exists()
-    assert collected("again") == DONE
+    assert collected("again", "rearranged") == DONE
     for name in ("estimates.csv", "words.txt"):
         one, two = (search.folder / folder / name for folder in ("found", "again"))
         assert one.read_bytes() == two.read_bytes()
@@ -309,6 +313,16 @@ def test_a_later_level_is_collected_once_or_again_of_the_same_envelopes(
     assert [charge.identity.part for charge, *_ in next_runs(after)] == ["level 1"]
     report = audit(ledger.rows(), tracked={charged[1].partition("=")[2]: {}})
     assert report.clean and f"{level.run_id!r} is free" in str(report.checks)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("digest", ["5a" * 32, "set1:" + "5a" * 32])
+def test_a_level_that_an_earlier_version_collected_is_not_collected_again(digest: str) -> None:
+    """What its row holds proves nothing, were it equal."""
+    ledger: Any = SimpleNamespace(published=lambda _: SimpleNamespace(report_digest="5a" * 32))
+    level = LaterLevel(ledger, ledger, identity("week", part="level 2"))
+    with pytest.raises(NotPublishedError, match="Copy the files that were published then"):
+        level.settle({"report_digest": digest})
 
 
 @pytest.mark.e2e

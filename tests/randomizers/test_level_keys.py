@@ -12,10 +12,8 @@ import pytest
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse
 from beam_ldp.randomizers.level_keys import LevelKey, fresh_ids, hidden, level_chain, refined
 from beam_ldp.randomizers.randomness import (
-    add_digests,
     derive_key,
     envelope_ids,
-    envelopes_digest,
     report_ids,
 )
 from tests.identities import identity
@@ -172,25 +170,3 @@ def test_keys_of_another_release_or_level_are_refused_by_name():
     with pytest.raises(ValueError, match="key must be at least 32 secret bytes"):
         level_chain(b"short", WEEK, ORACLE)
     assert json.loads(key.to_bytes())["release_id"] == "week-47"
-
-
-@pytest.mark.exact
-def test_digest_of_envelopes_adds_up_and_sees_every_change():
-    _, ids, shown = public(300)
-    packed = ORACLE.pack_each(shown)
-    whole = envelopes_digest(WEEK, ids, packed)
-    parts = [
-        envelopes_digest(WEEK, ids[rows], packed[rows]) for rows in (slice(99), slice(99, None))
-    ]
-    assert add_digests(parts) == whole
-    order = np.random.default_rng(1).permutation(300)
-    assert envelopes_digest(WEEK, ids[order], packed[order]) == whole
-    changed = packed.copy()
-    changed[7, 0] ^= 1
-    others = {
-        envelopes_digest(WEEK, ids, changed),
-        envelopes_digest(WEEK, ids[1:], packed[1:]),
-        envelopes_digest(WEEK, ids[order], packed),
-        envelopes_digest(replace(WEEK, release_id="x"), ids, packed),
-    }
-    assert whole not in others and len(others) == 4

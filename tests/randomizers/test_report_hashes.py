@@ -7,7 +7,8 @@ import pytest
 
 from beam_ldp.randomizers import UserRandomness
 from beam_ldp.randomizers.frequency import KRandomizedResponse, Rappor
-from beam_ldp.randomizers.randomness import add_digests, digest_of_hashes, report_hashes
+from beam_ldp.randomizers.randomness import report_hashes
+from beam_ldp.randomizers.set_digest import set_digest, set_records
 from tests.identities import identity
 
 pytestmark = pytest.mark.exact
@@ -18,22 +19,23 @@ USERS = np.arange(1000)
 PACKED = np.random.default_rng(0).integers(0, 256, (1000, 21), dtype=np.uint8)
 
 
-def digest(users=USERS, packed=PACKED, key=KEY, release=RELEASE, groups=None) -> int:
-    return digest_of_hashes(report_hashes(key, users, packed, release, groups))
+def digest(users=USERS, packed=PACKED, key=KEY, release=RELEASE, groups=None) -> str:
+    return digest_of(report_hashes(key, users, packed, release, groups))
 
 
-def test_the_order_of_people_and_their_blocks_change_nothing():
-    order = np.random.default_rng(1).permutation(1000)
-    assert digest(USERS[order], PACKED[order]) == digest()
-    parts = [digest(USERS[i : i + 300], PACKED[i : i + 300]) for i in range(0, 1000, 300)]
-    assert add_digests(parts) == digest()
-    assert add_digests([]) == digest(USERS[:0], PACKED[:0]) == 0
+def digest_of(hashes: np.ndarray) -> str:
+    rows = np.ascontiguousarray(hashes).view(np.uint8)
+    return set_digest(RELEASE, set_records(rows, rows[:, :0]))
 
 
-def test_sums_are_modulo_two_to_the_128():
-    full = np.full((3, 2), 2**64 - 1, dtype=np.uint64)
-    assert digest_of_hashes(full) == 3 * (2**128 - 1) % 2**128
-    assert add_digests([2**128 - 1, 2]) == 1
+def test_hashes_that_add_up_to_the_same_are_another_digest():
+    """Who holds the key knows each person's hash, and finds made-up people who fill a gap."""
+    hashes = report_hashes(KEY, USERS, PACKED, RELEASE)
+    moved = hashes.copy()
+    moved[0] += np.uint64(1)
+    moved[1] -= np.uint64(1)
+    assert moved.sum(axis=0).tolist() == hashes.sum(axis=0).tolist()
+    assert digest_of(moved) != digest_of(hashes) == digest_of(hashes[::-1])
 
 
 def changed(row: int, column: int) -> np.ndarray:

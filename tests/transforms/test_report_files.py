@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from beam_ldp.randomizers import wire
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import Rappor
 from beam_ldp.randomizers.mean import LInfMean
-from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.set_digest import set_digest, set_records
+from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope, encode_envelopes
 from beam_ldp.randomizers.wire_stream import StreamPart
 from beam_ldp.transforms import (
     Aggregate,
@@ -32,7 +34,7 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
-from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts
+from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts, read_reports
 from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
 from beam_ldp.transforms.wire.read_reports import listed_ids, named_before
 from tests.randomizers.wire_terms import terms_of
@@ -355,6 +357,7 @@ def test_damage_costs_what_it_hits_however_files_are_cut(tmp_path, monkeypatch, 
     assert {wire.OTHER_RELEASE, wire.NOT_AN_ENVELOPE} < {reason for *_, reason in refused}
     monkeypatch.setattr(file_parts, "PART_BYTES", 500)
     if "scratch" in how:
+        monkeypatch.setattr(read_reports, "_WORTH_A_FILE", 1)
         how = {**how, "scratch": str(tmp_path / "aside")}
     in_parts, same_refused = read(tmp_path / "in", **how)
     np.testing.assert_array_equal(np.bincount(in_parts), np.bincount(expected))
@@ -413,6 +416,28 @@ def test_what_was_received_of_every_file(tmp_path, small_parts):
     assert {Path(path).name: tally for path, tally in found} == {
         "a": Tally(14, 3, 9), "b": Tally(80, 40, 2),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("how", [{}, {"id_bytes": 900, "scratch": "aside"}])
+def test_one_set_digest_however_files_are_cut(tmp_path, small_parts, monkeypatch, how):
+    """Of what counts: not of copies, nor of what is refused. Reports of 40 bytes, and of one."""
+    monkeypatch.setattr(read_reports, "_WORTH_A_FILE", 1)
+    if "scratch" in how:
+        how = {**how, "scratch": str(tmp_path / "aside")}
+    for oracle in (ORACLE, Rappor(320, 1.0)):
+        terms = terms_of(oracle, values=LIST)
+        place = tmp_path / type(oracle).__name__
+        place.mkdir()
+        packed = oracle.randomize(np.arange(120) % 5, np.random.default_rng(1))
+        ids = np.random.default_rng(2).integers(0, 256, (120, 16), dtype=np.uint8)
+        sent = [row.tobytes() for row in encode_envelopes(terms, packed, ids)]
+        (place / "a.ldp").write_bytes(b"".join(sent[50:]) + b"junk" + sent[7])
+        (place / "b.ldp.gz").write_bytes(gzip.compress(b"".join(sent[:70])))
+        read_all = ReadReports(str(place), terms, digest=True, **how)
+        found = run(lambda p, stage=read_all: (p | stage).digest)
+        records = set_records(ids, oracle.pack_each(packed))
+        assert found == [set_digest(terms.identity, records).encode()]
+        assert (tmp_path / "aside").exists() == ("scratch" in how)
 
 
 def test_one_person_an_envelope_unless_more_were_granted(tmp_path):

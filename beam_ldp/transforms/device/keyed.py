@@ -24,9 +24,11 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.randomness import MIN_KEY_BYTES, add_digests, digest_of_hashes
+from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
+from beam_ldp.randomizers.set_digest import set_records
 from beam_ldp.settings import Noise
 from beam_ldp.transforms.elements.blocks import ValueBlock
+from beam_ldp.transforms.elements.set_digests import PIECE, DigestSet, pieces_of
 from beam_ldp.transforms.elements.stages import is_streamed, window_bounds
 from beam_ldp.transforms.files import paths_matching
 
@@ -359,7 +361,7 @@ class _Write(_WithKey):
 # `beam_ldp.randomizers.randomness` and `beam_ldp.ledger.people`.
 
 
-_BYTES = 16  # of a digest
+_DIGEST_PARTS = 64  # 34 MB each for 100 million people
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,25 +380,24 @@ class Trace:
 
 
 class DigestReports(beam.PTransform):
-    """In: `Trace`s. Out: for each window one digest of all of them, 16 bytes; none of nothing."""
+    """In: `Trace`s. Out: for each window the set digest of all hashes; none of nothing.
+
+    Args:
+        identity: of the release.
+    """
+
+    def __init__(self, identity: ReleaseIdentity) -> None:
+        super().__init__()
+        self._identity = identity
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return (
-            pcoll
-            | "Digest blocks" >> beam.Map(_digest).with_output_types(typehints.Tuple[str, bytes])
-            | "Bring digests together" >> beam.GroupByKey()
-            | "Add up digests" >> beam.Map(_add).with_output_types(bytes)
-        )
+        pieces = pcoll | "Part by bucket" >> beam.FlatMap(_pieces).with_output_types(PIECE)
+        return pieces | DigestSet(self._identity)
 
 
-def _digest(trace: Trace) -> tuple[str, bytes]:
-    """Under a key that Beam need not pickle."""
-    return "", digest_of_hashes(trace.hashes).to_bytes(_BYTES, "big")
-
-
-def _add(element: tuple[str, Iterable[bytes]]) -> bytes:
-    digests = element[1]
-    return add_digests(int.from_bytes(d, "big") for d in digests).to_bytes(_BYTES, "big")
+def _pieces(trace: Trace) -> Iterator[tuple[int, Any]]:
+    hashes = np.ascontiguousarray(trace.hashes, dtype="<u8").view(np.uint8)
+    return pieces_of(set_records(hashes, hashes[:, :0]), _DIGEST_PARTS)
 
 
 class LeaveReports(beam.PTransform):

@@ -17,12 +17,13 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import length_prefixed
-from beam_ldp.randomizers.randomness import add_digests, envelopes_digest
+from beam_ldp.randomizers.set_digest import set_records
 from beam_ldp.randomizers.wire import REASONS, AnyTerms, GroupTerms, ReleaseTerms, shared
 from beam_ldp.randomizers.wire_stream import Ranges, Row, StreamPart, join_ranges, margin, read_part
 from beam_ldp.transforms.device.side import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, LeveledBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
+from beam_ldp.transforms.elements.set_digests import PIECE, DigestSet, pieces_of
 from beam_ldp.transforms.elements.stages import ReasonCounters, counter
 from beam_ldp.transforms.wire.file_parts import (
     BINARY,
@@ -54,6 +55,9 @@ class StoredBytes(NamedTuple):
             return bytes(file.read())
 
 
+_WORTH_A_FILE = 1 << 10  # bytes; fewer travel
+
+
 class Aside(NamedTuple):
     """Where bytes are kept.
 
@@ -66,7 +70,7 @@ class Aside(NamedTuple):
 
     def keep(self, content: bytes) -> StoredBytes:
         """What stands for these bytes."""
-        if not self.folder:
+        if not self.folder or len(content) < _WORTH_A_FILE:
             return StoredBytes(content, "")
         make_folder(self.folder)
         path = f"{self.folder}/{uuid.uuid4().hex}"
@@ -149,6 +153,7 @@ def copies_of(
 
 
 BAD_REPORTS, EDGES, TALLIES, PARTS = "bad_reports", "edges", "tallies", "parts"
+PIECES = "pieces"
 
 Edges = tuple[int, list[Row]]  # where a stretch begins, and its outer ranges
 
@@ -159,13 +164,11 @@ class Tally(NamedTuple):
     Attributes:
         reports, envelopes: how many counted.
         largest: most reports in one envelope.
-        digest: of all that counted, where that was asked for; else 0.
     """
 
     reports: int
     envelopes: int
     largest: int
-    digest: int = 0
 
 
 @dataclass(eq=False)
@@ -208,16 +211,17 @@ class TakeOnce(_Read):
 
     In: `(name, {"parts": [(part, digest)], "copies": [StoredBytes]})`. Out: `ReportBlock`s, or
     `LeveledBlock`s where `keep_ids` says so;
-    beside them `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, with the path.
+    beside them `BadRowBlock`s, the ranges at the edges of the part, a `Tally`, with the path, and
+    where `pieces` keeps them, pieces of the set of all envelopes that count.
     """
 
-    def __init__(self, terms: PortableTerms, keep_ids: bool, digest: bool) -> None:
+    def __init__(self, terms: PortableTerms, keep_ids: bool, pieces: Aside | None) -> None:
         super().__init__(terms)
-        self._keep_ids, self._in_digest = keep_ids, digest
+        self._keep_ids, self._pieces = keep_ids, pieces
 
     def setup(self) -> None:
         super().setup()
-        randomizer = shared(self._terms).randomizer
+        self._randomizer = randomizer = shared(self._terms).randomizer
         self._digest, self._simulated = randomizer.config_digest(), shared(self._terms).simulated
         self._rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
         self._read = counter("envelopes_read")
@@ -240,11 +244,11 @@ class TakeOnce(_Read):
                 self._repeated.inc(int(again.sum()))
                 yield TaggedOutput(BAD_REPORTS, self._copies(part.path, found, again))
             yield from self._refuse(part.path, start, stop, found.refused)
-            yield from self._take(part.path, found, ~again)
+            yield from self._take(part, found, ~again)
         if reader.digest != digest:
             raise ValueError(f"{part.path}: {CHANGED}")
 
-    def _take(self, path: str, found: StreamPart, taken: np.ndarray) -> Iterator[Any]:
+    def _take(self, part: FilePart, found: StreamPart, taken: np.ndarray) -> Iterator[Any]:
         counts = found.counts[taken]
         if not len(counts):
             return
@@ -255,22 +259,21 @@ class TakeOnce(_Read):
             groups = np.repeat(found.groups[taken], counts)
         self._received.inc(len(reports))
         ids = found.ids[taken] if self._keep_ids else None
-        digest = self._digest_of(found.ids[taken], reports) if self._in_digest else 0
-        tally = Tally(len(reports), len(counts), int(counts.max()), digest)
-        yield TaggedOutput(TALLIES, (path, tally))
+        tally = Tally(len(reports), len(counts), int(counts.max()))
+        yield TaggedOutput(TALLIES, (part.path, tally))
+        if self._pieces is not None:
+            records = set_records(found.ids[taken], self._randomizer.pack_each(reports))
+            for piece in pieces_of(records, part.num_parts, self._pieces.keep):
+                yield TaggedOutput(PIECES, piece)
         for start in range(0, len(reports), self._rows):
             rows = slice(start, start + self._rows)
-            place = length_prefixed(path.encode(), b"%d %d" % (found.offsets[0], start))
+            place = length_prefixed(part.path.encode(), b"%d %d" % (found.offsets[0], start))
             origin = hashlib.blake2b(place, digest_size=ORIGIN_BYTES).digest()
             if ids is None:
                 own = None if groups is None else groups[rows]
                 yield ReportBlock(reports[rows], self._digest, own, origin, self._simulated)
             else:
                 yield LeveledBlock(reports[rows], ids[rows], self._digest, origin, self._simulated)
-
-    def _digest_of(self, ids: np.ndarray, reports: np.ndarray) -> int:
-        terms = shared(self._terms)
-        return envelopes_digest(terms.identity, ids, terms.randomizer.pack_each(reports))
 
     def _copies(self, path: str, found: StreamPart, again: np.ndarray) -> BadRowBlock:
         lengths = shared(self._terms).envelope_bytes(0) + (
@@ -357,8 +360,10 @@ class ReadReports(beam.PTransform):
             Beam's local runner does in memory.
         keep_ids: whether reports stay with the ids of their envelopes, for `AtLevel`: out come
             `LeveledBlock`s. Envelopes hold one report then, and no groups.
-        digest: whether each `Tally` has a digest of its envelopes, by which the same ones are known
-            again; as for `keep_ids`.
+        digest: whether the attribute `digest` of the result holds the set digest of all envelopes
+            that count (`beam_ldp.randomizers.set_digest`; of none there is none), by which the same
+            ones are known again; as for `keep_ids`. Records of 22 bytes and the packed report, or
+            its SHA-256, are exchanged for it, or lie in `scratch`.
 
     Raises:
         ValueError: for ids that cannot be kept; at run time, if nothing matches, or a file cannot
@@ -414,15 +419,18 @@ class ReadReports(beam.PTransform):
             {"parts": listed[PARTS], "copies": copies}
             | "By part" >> beam.CoGroupByKey()
             | "Take once"
-            >> beam.ParDo(TakeOnce(self._terms, self._keep_ids, self._digest)).with_outputs(
-                BAD_REPORTS, EDGES, TALLIES, main="reports"
-            )
+            >> beam.ParDo(
+                TakeOnce(self._terms, self._keep_ids, self._aside if self._digest else None)
+            ).with_outputs(BAD_REPORTS, EDGES, TALLIES, PIECES, main="reports")
         )
         reports: beam.PCollection = out.reports
         reports.element_type = LeveledBlock if self._keep_ids else ReportBlock
         reports.bad_rows = self._refused(out)
         out[TALLIES].element_type = typehints.Tuple[str, Any]
         reports.received = out[TALLIES] | "Received" >> beam.CombinePerKey(_add)
+        if self._digest:
+            out[PIECES].element_type = PIECE
+            reports.digest = out[PIECES] | "Digest" >> DigestSet(self._terms.terms.identity)
         return reports
 
     def _refused(self, out: Any) -> beam.PCollection:
@@ -444,5 +452,5 @@ def _add(tallies: Iterable[Tally]) -> Tally:
     listed = list(tallies)
     if not listed:
         return Tally(0, 0, 0)
-    reports, envelopes, largest, digests = zip(*listed)
-    return Tally(sum(reports), sum(envelopes), max(largest), add_digests(digests))
+    reports, envelopes, largest = zip(*listed)
+    return Tally(sum(reports), sum(envelopes), max(largest))
