@@ -32,9 +32,10 @@ from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.composite import (
     bounding_of,
-    check_promise,
+    check_protocol,
     paying,
     release_identity,
+    unit_of,
     with_least,
 )
 from beam_ldp.transforms.device.bounding import BoundContributions
@@ -284,6 +285,7 @@ class PrivateHeavyHitters(beam.PTransform):
         protocol: the plan of all levels, from `plan_heavy_hitters`.
         column: name of the column with the word; None where elements are words.
         people: `id` names the column that says whose row it is; without it each row is a person.
+            Groups are refused.
         shuffle: as in `PrivateEstimate`, sums only; least number of people: default 0.9 of those
             the protocol expects. The gate of a level is its share of them, less five standard
             deviations.
@@ -316,15 +318,13 @@ class PrivateHeavyHitters(beam.PTransform):
         budget: ChargeTo | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(protocol, HeavyHitters):
-            raise TypeError(f"protocol must be a HeavyHitters, got {type(protocol).__name__}")
+        check_protocol(protocol, HeavyHitters, people, noise, privacy)
         if shuffle.output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        check_promise("protocol", protocol.local_epsilon, noise, privacy)
         self._budget = paying(budget, noise, privacy)
         self._gate = with_least(shuffle, min_reports, protocol.num_users)
         self._least = protocol.min_reports(self._gate.least(None))
-        unit = privacy_unit if self._budget is None else self._budget.privacy_unit
+        unit = unit_of(privacy_unit, self._budget)
         self.identity = release_identity(
             protocol.config_digest(),
             columns=(column or question,) if column or question else (),

@@ -76,6 +76,8 @@ class ColumnNames:
 
         Where elements are no rows, whose they are stands in blocks, and `people.id` names it.
         """
+        if values is not None and people.groups is not None and people.group_by is None:
+            raise ValueError("group_by must name the column of the groups where columns are named")
         return cls(values, None if values is None else people.id, people.group_by)
 
 
