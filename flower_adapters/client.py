@@ -14,6 +14,7 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from flower_adapters.failures import failure_vector
 from flower_adapters.memory import ClientMemory, RefusedQuestionError
 from flower_adapters.messages import ARRAYS, ID_BYTES, Question, Report
 
@@ -32,9 +33,10 @@ class LocallyPrivateMod:
     The app inside answers as it would under FedAvg: `arrays` with the model after its training.
     The update is what that differs by from the model that came, flattened and clipped to
     `mechanism.radius`. Everything else that the app answers (metrics, numbers of examples) stays.
-    A training that fails or gives anything but finite numbers is a zero update, and stands in the
-    client's log: Flower would send the text of the exception to the server, and a client that
-    keeps silent says something about itself too. Of a fault of the client itself, as a memory that
+    A training that fails or gives anything but finite numbers reports a public vector of the round,
+    as private as any update (`flower_adapters.failures`), and stands in the client's log: Flower
+    would send the text of the exception to the server, and a client that keeps silent says
+    something about itself too. Of a fault of the client itself, as a memory that
     cannot be written, the server learns that there was one.
 
     What a client tells is counted in its own file (`ClientMemory`), whose absolute path stands in
@@ -71,6 +73,8 @@ class LocallyPrivateMod:
             report = memory.recall(question, epsilon)
             if report is None:
                 update = self._update(message, context, call_next)
+                if update is None:
+                    update = failure_vector(self.mechanism, question.training, question.number)
                 report = memory.keep(question, epsilon, lambda: self._report(update))
         except RefusedQuestionError as refusal:
             log(ERROR, "LocallyPrivateMod refuses: %s (limit %g)", refusal, self.limit)
@@ -122,8 +126,8 @@ class LocallyPrivateMod:
 
     def _update(
         self, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> np.ndarray:
-        """What training changed, `(1, dimension)` float64; zero where it failed."""
+    ) -> np.ndarray | None:
+        """What training changed, `(dimension,)` float64; None if it failed."""
         try:
             model = _model(message)
             names, before = list(model), _flat(model)  # the app may change the arrays themselves
@@ -133,14 +137,14 @@ class LocallyPrivateMod:
                 raise ValueError("the app must answer with the arrays that it got")
             update = after - before
             if np.isfinite(update).all():
-                return update[None]
-            log(ERROR, "LocallyPrivateMod: not finite: a zero update")
+                return update
+            log(ERROR, "LocallyPrivateMod: the training failed: its update is not finite")
         except (Exception, SystemExit) as error:  # whatever it says stays here
-            log(ERROR, "LocallyPrivateMod: the training failed: a zero update", exc_info=error)
-        return np.zeros((1, self.mechanism.dimension))
+            log(ERROR, "LocallyPrivateMod: the training failed", exc_info=error)
+        return None
 
     def _report(self, update: np.ndarray) -> Report:
-        payload = self.mechanism.pack_each(self.mechanism.randomize(update))
+        payload = self.mechanism.pack_each(self.mechanism.randomize(update[None]))
         return Report(payload[0].tobytes(), secrets.token_bytes(ID_BYTES))
 
 

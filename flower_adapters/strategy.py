@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from secrets import SystemRandom
 from typing import Any, Literal, NamedTuple
@@ -33,10 +33,13 @@ from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.rounding import number
 from flower_adapters.checkpoint import read_checkpoint, write_checkpoint
 from flower_adapters.client import check_mechanism
+from flower_adapters.failures import LEAST_ROUNDS, Failures
 from flower_adapters.messages import ARRAYS, CONFIG, PRIVACY, Question
 from flower_adapters.received import LEFT_OUT, Received, read_replies
 
 _RANDOM = SystemRandom()
+# Of batch normalisation, in PyTorch and in Keras.
+_BUFFERS = ("running_mean", "running_var", "moving_mean", "moving_variance")
 _WAIT = 1.0  # seconds between looks at who is connected
 
 
@@ -52,19 +55,24 @@ class State(NamedTuple):
     record: RoundsRecord
 
 
+class _ClientsFailError(Exception):
+    """Ends a training from within a round."""
+
+
 @dataclass
 class PrivateResult(Result):
     """Flower's result, and how the training ended.
 
     Attributes:
         rounds: that this call ran.
-        stopped_by: "budget" if the next round would have exceeded it, else "rounds".
+        stopped_by: "budget" if the next round would have exceeded it, "failures" if the trainings
+            of nearly all clients failed in the last three rounds, else "rounds".
         spent: as the budget tells: of a tracker, what was charged since it was opened. Of a
             training that went on, the ledger knows the rest.
     """
 
     rounds: int = 0
-    stopped_by: Literal["rounds", "budget"] = "rounds"
+    stopped_by: Literal["rounds", "budget", "failures"] = "rounds"
     spent: Spending | None = field(default=None, repr=False)
 
 
@@ -90,6 +98,9 @@ class LocallyPrivateFedAvg(Strategy):
     reports as many are kept at random. Numbers of reports are public. Where it was a check of them
     that left too few, it counts as that in the record too: that there is no result tells of them.
 
+    **Clients that fail.** If the trainings of nearly all clients fail in three rounds in a row, or
+    nobody reports in three, the training ends (`flower_adapters.failures`).
+
     Only its own `start` runs rounds: `configure_train` by itself raises.
 
     Args:
@@ -103,6 +114,9 @@ class LocallyPrivateFedAvg(Strategy):
         learning_rate: of the server.
         drop_colluders: leaves out reports that point one way together further than honest ones do
             (`beam_ldp.federated.collusion`), before it is looked at whether enough are left.
+        buffers: names of arrays that look like running statistics of a layer (`*.running_mean`)
+            and are averaged all the same. They take their share of the clip; without their name
+            here they are refused.
         checkpoint: a file (`.npz`) that holds the model and the record after each round, before
             anybody gets its result. Where it exists, the training goes on after its last round.
 
@@ -121,6 +135,7 @@ class LocallyPrivateFedAvg(Strategy):
         sampling: DeclaredSampling | None = None,
         learning_rate: float = 1.0,
         drop_colluders: bool = False,
+        buffers: Sequence[str] = (),
         checkpoint: str | Path | None = None,
     ) -> None:
         check_mechanism(mechanism)
@@ -132,12 +147,13 @@ class LocallyPrivateFedAvg(Strategy):
         self.mechanism, self.budget, self.training = mechanism, budget, training
         self.reader, self.sampling = reader, sampling
         self.min_reports = _least(min_reports, sampling)
-        self.learning_rate = float(learning_rate)
+        self.learning_rate, self.buffers = float(learning_rate), tuple(buffers)
         self.check = CollusionCheck(mechanism) if drop_colluders else None
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.timeout = 3600.0  # seconds for the answers of a round
         self._open: Question | None = None  # the question that was charged
         self._asked: tuple[int, ArrayRecord, list[int]] | None = None
+        self._failures = Failures(mechanism, training)
 
     # Rounds --------------------------------------------------------------------------------
 
@@ -162,7 +178,8 @@ class LocallyPrivateFedAvg(Strategy):
 
         Raises:
             SamplingMismatchError: if what ran is not what was charged.
-            ValueError: on an `evaluate_config`, or a checkpoint that is damaged, of another
+            ValueError: on an `evaluate_config`, on `initial_arrays` that are no parameters in
+                floats, or on a checkpoint that is damaged, of another
                 training, or charged to another ledger.
         """
         if evaluate_config is not None:
@@ -171,8 +188,10 @@ class LocallyPrivateFedAvg(Strategy):
                 "Evaluate on public data (evaluate_fn)"
             )
         check_positive("timeout", timeout)
+        check_arrays(initial_arrays, self.buffers)
         self.timeout = float(timeout)
         self.summary()
+        self._failures = Failures(self.mechanism, self.training)
         result = PrivateResult(arrays=initial_arrays)
         rounds = _Rounds(self, grid, initial_arrays, train_config or ConfigRecord())
         state = self._kept()
@@ -195,21 +214,35 @@ class LocallyPrivateFedAvg(Strategy):
             log(INFO, "[ROUND %d/%d] %s", done.number + 1, num_rounds, _in_words(metrics))
             self._log_figures("round", done.metrics, done.number)
             self._evaluate(done.number + 1, done.state.arrays, evaluate_fn, result)
+            result.rounds, result.spent = result.rounds + (not done.withheld), done.spent
+            if self._failures.share is not None:
+                raise _ClientsFailError
 
         def keep(done: Round) -> None:
             if self.checkpoint is not None:
                 write_checkpoint(self.checkpoint, done.state, self.training, self._ledger)
 
-        done = train(
-            rounds,
-            lambda _: range(self.min_reports),
-            num_rounds,
-            self.budget,
-            state=state,
-            on_round=tell,
-            keep=keep,
-            reader=self.reader,
-        )
+        try:
+            done = train(
+                rounds,
+                lambda _: range(self.min_reports),
+                num_rounds,
+                self.budget,
+                state=state,
+                on_round=tell,
+                keep=keep,
+                reader=self.reader,
+            )
+        except _ClientsFailError:
+            share = self._failures.share or 0.0
+            log(
+                ERROR,
+                "stopped: in the last %d rounds the training failed on about %.0f %% of the "
+                "clients, or nobody reported. Their logs say why (LocallyPrivateMod: ...)",
+                LEAST_ROUNDS, 100 * min(1.0, share),
+            )  # fmt: skip
+            result.stopped_by = "failures"
+            return result
         result.rounds, result.stopped_by, result.spent = done.rounds, done.stopped_by, done.spent
         if done.stopped_by == "budget":
             log(WARNING, "the budget does not hold another round: nobody was asked")
@@ -252,9 +285,15 @@ class LocallyPrivateFedAvg(Strategy):
             received = received.without_colluders(self.check)
         received = received.at_most(self._most(received))
         updated = None
-        if len(received.reports) >= self.min_reports:
-            updated = self._updated(arrays, received.reports)
+        count = len(received.reports)
+        if count >= self.min_reports:
+            statistic = self.mechanism.accumulate(received.reports)
+            mean = self.mechanism.estimate(statistic, count).value
+            updated = self._updated(arrays, mean * self.learning_rate)
+            self._failures.add(server_round, mean, count)
         else:
+            if count + received.colluding == 0:
+                self._failures.add_silent()
             log(WARNING, "too few reports: the round has no result, and stays charged")
         return updated, MetricRecord(self._metrics(received, updated is not None))
 
@@ -315,13 +354,11 @@ class LocallyPrivateFedAvg(Strategy):
             return self.min_reports
         return received.asked if self.sampling is None else self.sampling.allowed[1]
 
-    def _updated(self, arrays: ArrayRecord, reports: np.ndarray) -> ArrayRecord:
-        statistic = self.mechanism.accumulate(reports)
-        mean = self.mechanism.estimate(statistic, len(reports)).value * self.learning_rate
+    def _updated(self, arrays: ArrayRecord, step: np.ndarray) -> ArrayRecord:
         updated, at = {}, 0
         for name, array in arrays.items():
             before = array.numpy()
-            moved = mean[at : at + before.size].reshape(before.shape)
+            moved = step[at : at + before.size].reshape(before.shape)
             updated[name] = Array(np.asarray(before + moved).astype(before.dtype))
             at += before.size
         return ArrayRecord(updated)
@@ -409,6 +446,28 @@ class _Rounds:
 class _Output(NamedTuple):
     state: State
     metrics: dict[str, Any]
+
+
+def check_arrays(arrays: ArrayRecord, buffers: Sequence[str] = ()) -> None:
+    """Refuses arrays that a mean of clipped updates ruins.
+
+    Raises:
+        ValueError: naming those that are no floats (rounded after every round, they move toward
+            zero), and those that are running statistics by their names and not among `buffers`.
+    """
+    refused = []
+    for name, array in arrays.items():
+        dtype = np.dtype(array.numpy().dtype)
+        if dtype.kind != "f":
+            refused.append(f"{name!r} ({dtype})")
+        elif name.endswith(_BUFFERS) and name not in buffers:
+            refused.append(f"{name!r} (a running statistic, unless buffers=[...] declares it)")
+    if refused:
+        raise ValueError(
+            f"initial_arrays must be parameters in floats, and these are not: {', '.join(refused)}."
+            " Send parameters only (in PyTorch ArrayRecord(dict(model.named_parameters())), and "
+            "load_state_dict(..., strict=False)), and keep the others on the client"
+        )
 
 
 def _in_words(metrics: dict[str, Any]) -> str:

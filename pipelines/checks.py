@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -207,6 +208,7 @@ def _rows(job: Job) -> Found:
         return
     kinds: dict[bool, str] = {}
     unlisted: list[tuple[str, ...]] = []
+    values: list[np.ndarray] = []
     useless = []
     for head in job.heads:
         good, bad = _through(job.stage, head)
@@ -216,6 +218,7 @@ def _rows(job: Job) -> Found:
         elif num_bad > num_good:
             yield "warning", _most_bad(head, bad, num_good)
         unlisted += [job.unlisted(block.values) for block in good]
+        values += [block.values for block in good]
         _note_kind(job, head, good, kinds)
     if useless and not unlisted:
         head, bad = useless[0]
@@ -232,6 +235,8 @@ def _rows(job: Job) -> Found:
             f"none of the first values of column {column} is in its list or bins: every row would "
             "count as `other`",
         )
+    for doubt in job.stage.doubts(values):
+        yield "warning", doubt
     yield "ok", "the first rows can be read as what they are taken for"
 
 

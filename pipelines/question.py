@@ -150,7 +150,9 @@ class Question(Planner[S]):
         return {
             "people": settings.people,
             "shuffle": replace(settings.shuffle, min_reports=settings.min_reports),
-            "noise": replace(settings.noise, dataset=settings.dataset, id=named),
+            "noise": replace(
+                settings.noise, dataset=settings.dataset, id=named, frozen_values=False
+            ),
             "privacy": settings.privacy.limits,
             "privacy_unit": settings.charge.privacy_unit,
         }

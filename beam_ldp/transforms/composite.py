@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -140,7 +140,7 @@ class PrivateEstimate(beam.PTransform):
             raise ValueError("noise must keep no log: shares have no local epsilon to add up")
         if self._budget is not None:
             _check_people(self._budget, people)
-        unit = privacy_unit if self._budget is None else self._budget.privacy_unit
+        unit = unit_of(privacy_unit, self._budget)
         identity = release_identity(
             chosen.config_digest(),
             columns=question.columns,
@@ -316,12 +316,52 @@ def check_promise(name: str, promised: float, noise: Noise, privacy: Privacy | N
         told.check_promise(f"the local epsilon of {name}", promised)
 
 
+def check_limits(privacy: Privacy | None, *allowed: str) -> None:
+    """A ValueError for a field of `privacy` that a given mechanism does not read."""
+    given, allowed = privacy or Privacy(), (*allowed, "max_local_epsilon", "trust_shuffler")
+    for field in fields(Privacy):
+        if field.name not in allowed and getattr(given, field.name) != field.default:
+            raise ValueError(
+                f'privacy: {field.name} must be left out: it tells "auto" what to plan for, and '
+                "the mechanism is given (a budget takes ChargeTo(honest_fraction=...))"
+            )
+
+
+def check_protocol(
+    protocol: Any, kind: type[Any], people: People, noise: Noise, privacy: Privacy | None
+) -> None:
+    """What composites of several rounds refuse: those ask all people one question."""
+    if not isinstance(protocol, kind):
+        raise TypeError(f"protocol must be a {kind.__name__}, got {type(protocol).__name__}")
+    if people.group_by is not None or people.groups is not None:
+        raise ValueError(
+            "people: group_by and groups must be left out: this transform makes one release of all "
+            "people. Filter the rows of one group and release it by itself"
+        )
+    check_limits(privacy)
+    check_promise("protocol", protocol.local_epsilon, noise, privacy)
+
+
 def paying(budget: ChargeTo | None, noise: Noise, privacy: Privacy | None) -> ChargeTo | None:
     """The budget that is charged, which keeps what was declared; none for a simulation."""
     if budget is None or noise.simulated:
         return None
-    trusted = privacy is not None and privacy.trust_shuffler
-    return replace(budget, trust_shuffler=True) if trusted else budget
+    if privacy is None:
+        return budget
+    return replace(
+        budget,
+        trust_shuffler=budget.trust_shuffler or privacy.trust_shuffler,
+        honest_fraction=min(budget.honest_fraction, privacy.honest_fraction),
+    )
+
+
+def unit_of(privacy_unit: str, budget: ChargeTo | None) -> str:
+    """What one person's contribution is called. A ValueError if the budget calls it otherwise."""
+    if budget is None:
+        return privacy_unit
+    if privacy_unit not in ("user", budget.privacy_unit):
+        raise ValueError("privacy_unit must be the one of the budget, or be left out")
+    return budget.privacy_unit
 
 
 def chosen_for(
@@ -340,19 +380,15 @@ def chosen_for(
     if privacy is not None and expected_users is not None:
         raise ValueError("expected_users must not be given with privacy, which says it")
     if randomizer != AUTO:
-        asked = () if privacy is None else (privacy.epsilon, privacy.local_epsilon)
-        if privacy is not None and privacy.model == "local":
-            raise ValueError('privacy: model is how "auto" plans; a mechanism has been chosen')
-        if any(one is not None for one in asked):
-            raise ValueError(
-                'privacy: a mechanism has its local epsilon; give a target with "auto" only'
-            )
+        check_limits(privacy, "expected_users")
         return randomizer
     if privacy is None or privacy.expected_users is None:
         raise ValueError(
             'privacy must say with "auto" what is asked: Privacy(epsilon=..., delta=..., '
             "expected_users=...)"
         )
+    if privacy.allow_over_target and privacy.epsilon is None:
+        raise ValueError("privacy: allow_over_target needs epsilon, the target to exceed")
     share = privacy.hiding_share(privacy.expected_users, least)
     return question.plan(replace(privacy, honest_fraction=share))
 
@@ -434,13 +470,18 @@ def release_identity(
         privacy_unit, budget: as for the composites; a budget says the data set and the unit.
 
     Raises:
-        ValueError: if noise is memoized and no data set or release is named.
+        ValueError: if noise is memoized and no data set or release is named, and for frozen values.
     """
     dataset, release_id = noise.dataset, noise.id
+    if noise.frozen_values:
+        raise ValueError(
+            "noise: frozen_values must be left out: a pipeline publishes a release once "
+            "(`beam-ldp frequency` and `mean` publish again)"
+        )
     if budget is not None:
         if dataset not in ("", budget.dataset):
             raise ValueError("dataset must be the one of the budget, or be left out")
-        dataset, privacy_unit = budget.dataset, budget.privacy_unit
+        dataset, privacy_unit = budget.dataset, unit_of(privacy_unit, budget)
         if not noise.memoized:  # so a run is a release of its own
             release_id = release_id or budget.run_id or uuid.uuid4().hex
     for name, value in (("dataset", dataset), ("release_id", release_id)):

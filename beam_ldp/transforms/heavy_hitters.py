@@ -12,7 +12,7 @@ inputs. A person answers one of them, whether or not the own word is among its c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,9 +32,10 @@ from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.composite import (
     bounding_of,
-    check_promise,
+    check_protocol,
     paying,
     release_identity,
+    unit_of,
     with_least,
 )
 from beam_ldp.transforms.device.bounding import BoundContributions
@@ -48,6 +49,7 @@ from beam_ldp.transforms.elements.stages import counter, typed_outputs, window_b
 from beam_ldp.transforms.queries import BadLists
 
 _NO_CODE = np.uint64(2**64 - 1)  # in all places: a word that is no string's code
+_FEW = 0.01  # of the first words without a code: nothing is said of fewer
 
 
 class EncodeWords(EncodeStage):
@@ -83,6 +85,18 @@ class EncodeWords(EncodeStage):
             hide_bad=checked_choice(bad_rows, "other"),
             protocol=protocol,
         )
+
+    def doubts(self, values: Sequence[np.ndarray]) -> Iterator[str]:
+        code = self._doer.protocol.code
+        words = sum(map(len, values))
+        none = sum(int((block == _NO_CODE).all(axis=1).sum()) for block in values)
+        if none > _FEW * words:
+            yield (
+                f"{none / words:.0%} of the first words have no code and are never found: they "
+                f"are longer than {code.max_bytes} bytes (--max-bytes) or their code is longer "
+                f"than {code.num_bits} bits (--code-bits). A byte takes 4 to 6 bits in Latin "
+                "script and 6 to 11 in others; choose by the language, not by what people hold"
+            )
 
     def display_data(self) -> dict[str, Any]:
         return {"bad_rows": "other" if self._doer.hide_bad else "dead_letter"}
@@ -269,7 +283,7 @@ def config_of(protocol: HeavyHitters) -> dict[str, Any]:
 
 
 class PrivateHeavyHitters(beam.PTransform):
-    """The words that many people hold, of any that text can spell, under local privacy.
+    """The words that many people hold, of all that have a code, under local privacy.
 
     Each person answers one level, drawn in secret, with one report about the beginning of the own
     word; one row of each person is drawn before. Protects the word with the protocol's local
@@ -281,9 +295,11 @@ class PrivateHeavyHitters(beam.PTransform):
     result: `bad_rows`, `persons`, `traces`, and `withheld`, a collection of `WithheldRelease`.
 
     Args:
-        protocol: the plan of all levels, from `plan_heavy_hitters`.
+        protocol: the plan of all levels, from `plan_heavy_hitters`. It says how long the code of a
+            word may be: words of scripts other than Latin need 6 to 11 bits a byte.
         column: name of the column with the word; None where elements are words.
         people: `id` names the column that says whose row it is; without it each row is a person.
+            Groups are refused.
         shuffle: as in `PrivateEstimate`, sums only; least number of people: default 0.9 of those
             the protocol expects. The gate of a level is its share of them, less five standard
             deviations.
@@ -316,15 +332,13 @@ class PrivateHeavyHitters(beam.PTransform):
         budget: ChargeTo | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(protocol, HeavyHitters):
-            raise TypeError(f"protocol must be a HeavyHitters, got {type(protocol).__name__}")
+        check_protocol(protocol, HeavyHitters, people, noise, privacy)
         if shuffle.output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        check_promise("protocol", protocol.local_epsilon, noise, privacy)
         self._budget = paying(budget, noise, privacy)
         self._gate = with_least(shuffle, min_reports, protocol.num_users)
         self._least = protocol.min_reports(self._gate.least(None))
-        unit = privacy_unit if self._budget is None else self._budget.privacy_unit
+        unit = unit_of(privacy_unit, self._budget)
         self.identity = release_identity(
             protocol.config_digest(),
             columns=(column or question,) if column or question else (),

@@ -127,6 +127,8 @@ class PrivateExperiment(PrivateEstimate):
         people, noise = how.get("people", People()), how.get("noise", Noise())
         if (plan.kind == "arms") != (people.group_by is not None):
             raise ValueError("people must name the column of arms (group_by) exactly if there are")
+        if people.groups is not None:
+            raise ValueError("people: groups must be left out: the plan lists the arms")
         if plan.kind == "arms":
             how["people"] = replace(people, groups=Domain(plan.arms))
         if noise.dataset and noise.id is None:

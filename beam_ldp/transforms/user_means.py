@@ -15,7 +15,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.composite import check_promise, paying, release_identity, with_least
+from beam_ldp.transforms.composite import check_protocol, paying, release_identity, with_least
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import DeviceSide, Reports
 from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
@@ -215,7 +215,7 @@ class PrivateUserMean(beam.PTransform):
     Args:
         protocol: the plan of both rounds, from `plan_user_mean`.
         columns: names of the columns of numbers (or of one column of lists).
-        people: `id` names the column that says whose row it is.
+        people: `id` names the column that says whose row it is. Groups are refused.
         shuffle: as in `PrivateEstimate`; least number of people: default 0.9 of those the protocol
             expects. Where a round asks a part of the people, its gate is that part less five
             standard deviations.
@@ -263,10 +263,8 @@ class PrivateUserMean(beam.PTransform):
         budget: ChargeTo | None = None,
     ) -> None:
         super().__init__()
+        check_protocol(protocol, UserMean, people, noise, privacy)
         self._budget = paying(budget, noise, privacy)
-        if not isinstance(protocol, UserMean):
-            raise TypeError(f"protocol must be a UserMean, got {type(protocol).__name__}")
-        check_promise("protocol", protocol.local_epsilon, noise, privacy)
         if columns is not None and people.id is None:
             raise ValueError("people.id must name the column that says whose row it is")
         asked = MeanQuery(columns, protocol.space.ranges, question, bad_rows)

@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import dp_accounting
 import numpy as np
 import tensorflow as tf
 from rich.console import Console
 
-from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.learner import MODEL_SEED, Learner, measured
 from beam_ldp.pipelines.training.learners import AdapedLearner, ReportLearner
@@ -28,10 +24,6 @@ from tff_adapters.models import build_keras_model
 _LOCAL_ONLY = 20  # clients whose own models are averaged over
 
 
-class BaselineError(Exception):
-    """A baseline that cannot be had with these settings."""
-
-
 def baselines(
     plan: TrainingPlan, clients: Clients, ran: TrainingRun, console: Console
 ) -> dict[str, list[ModelScore]]:
@@ -41,12 +33,8 @@ def baselines(
     if adaped and ran.curve[-1][0].personal == ran.curve[-1][0].personal:
         names = ("local-only",)  # without it, accuracies of own models say little
     for name in names:
-        try:
-            with console.status(f"baseline {name}"):
-                found[name] = baseline(name, plan, clients, ran.curve[-1][1])
-        except BaselineError as error:
-            console.print(f"[yellow]warning:[/yellow] {name} was not trained: {error}")
-            continue
+        with console.status(f"baseline {name}"):
+            found[name] = baseline(name, plan, clients)
         last = found[name][-1]
         if adaped:
             ran.alone = last.personal
@@ -55,52 +43,19 @@ def baselines(
     return found
 
 
-def baseline(name: str, plan: TrainingPlan, clients: Clients, epsilon: float) -> list[ModelScore]:
+def baseline(name: str, plan: TrainingPlan, clients: Clients) -> list[ModelScore]:
     """What else could be done with this data, measured after every epoch. Priced by nothing.
 
     * "non-private": the same algorithm without clipping and noise.
-    * "central-dp": TFF's `dp_aggregator` (adaptive clipping), noise for the same epsilon.
     * "local-only": every client trains on its own data alone; the mean accuracy of a few of them,
       and for `adaped` of their own models as the run measures them.
-
-    Raises:
-        BaselineError: if TFF cannot do this one with so few clients in a round.
     """
     if isinstance(plan, AdapedPlan):
         return measured_rounds(AdapedLearner(plan, clients, alone=True))
     if name == "local-only":
         return [_local_only(plan, clients)]
-    aggregator: Any = tff.aggregators.UnweightedMeanFactory()
-    if name == "central-dp":
-        noise = central_noise(plan, epsilon)
-        try:
-            aggregator = tff.learning.dp_aggregator(noise, plan.clients_per_round, zeroing=False)
-        except ValueError:  # the noise multiplier must be below a tenth of the clients in a round
-            raise BaselineError("it needs more clients per round") from None
     assert isinstance(plan, ReportPlan)
-    return measured_rounds(ReportLearner(plan, clients, aggregator))
-
-
-def central_noise(plan: TrainingPlan, epsilon: float) -> float:
-    """TFF's noise multiplier whose central price is at most `epsilon`, same delta, replace-one.
-
-    By the accountant of the training itself, which knows that replacing a client moves the sum by
-    twice what TFF's multiplier counts from.
-    """
-    settings, data = plan.settings, plan.data
-    k = plan.clients_per_round
-
-    def make(noise: float) -> dp_accounting.DpEvent:
-        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
-        if k < data.num_clients:
-            event = dp_accounting.SampledWithoutReplacementDpEvent(data.num_clients, k, event)
-        return dp_accounting.SelfComposedDpEvent(event, plan.rounds)
-
-    bracket = dp_accounting.ExplicitBracketInterval(1e-2, 1e4)
-    found = dp_accounting.calibrate_dp_mechanism(
-        ShuffleAccountant, make, epsilon, settings.privacy.delta, bracket, tol=1e-3
-    )
-    return float(found)
+    return measured_rounds(ReportLearner(plan, clients, tff.aggregators.UnweightedMeanFactory()))
 
 
 def measured_rounds(learner: Learner) -> list[ModelScore]:

@@ -28,7 +28,7 @@ from beam_ldp.pipelines.views.pictures import (
 )
 
 _HEIGHT = 5.0  # inches
-_BASELINES = {"non-private": "#6b7b8c", "central-dp": "#e08e2b", "local-only": "#9b5de5"}
+_BASELINES = {"non-private": "#6b7b8c", "local-only": "#9b5de5"}
 
 
 def curves_as_json(

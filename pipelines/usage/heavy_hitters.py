@@ -38,7 +38,8 @@ class WordQuestion:
     code_bits: int = setting(
         64,
         "longest code of a word that can be found, in bits (default 64: nearly all words of a "
-        "language; addresses take 128 or more); the fewer, the rarer words are found",
+        "language in Latin script; addresses take 128 or more, other scripts 6 to 11 a byte); "
+        "the fewer, the rarer words are found",
         WHOLE, flag="code-bits", metavar="BITS",
     )  # fmt: skip
     false_words: float = setting(

@@ -13,7 +13,7 @@ ALGORITHMS = CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = (
 )  # fmt: skip
 PRIORS = DISTILLATION, _, _ = "distillation", "gaussian", "laplace"
 ADAPTIVE = "adaptive"  # the clipping norm that follows a quantile
-BASELINES = ("non-private", "central-dp", "local-only")
+BASELINES = ("non-private", "local-only")
 BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
 MODELS = ("logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot")
 SHUFFLED_EPOCHS = "shuffled-epochs"
@@ -277,9 +277,8 @@ class Comparison:
 
     baselines: tuple[str, ...] = setting(
         (),
-        "baselines to train on the same data: non-private, central-dp, local-only (separated by"
-        " commas). They protect less, or nobody: central-dp trusts the server, at the same "
-        "epsilon",
+        "baselines to train on the same data: non-private, local-only (separated by commas). They "
+        "protect nobody, or learn nothing from each other",
         flag="baselines", metavar="NAMES", many=True,
     )  # fmt: skip
 
@@ -365,8 +364,8 @@ EXAMPLES = """examples:
     beam-ldp train --algorithm cldp-sgd --data mnist5k --norm l2 --local-epsilon 2 \\
         --clients-per-round 200 --epochs 30 --delta 1e-5 --dataset mnist --epsilon 3 \\
         --output out --ledger sqlite:///privacy.db
-  for comparison: no privacy, a trusted server at the same epsilon, every client alone
-    beam-ldp train --data digits ... --baselines non-private,central-dp,local-only
+  for comparison: no privacy, every client alone
+    beam-ldp train --data digits ... --baselines non-private,local-only
   personal models that distil a shared one; the server is trusted and adds noise once
     beam-ldp train --algorithm adaped --data digits --points-per-client 10 \\
         --shards-per-client 2 --clients-per-round 72 --epochs 10 --clip 0.2 \\

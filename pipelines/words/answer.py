@@ -108,14 +108,22 @@ class WordAnswer(Answer):
         if above := words_above(found):
             count, fewest, most = above
             console.print(
-                f"{many(count, 'word')} ({fewest:,} … {most:,}) of {share(found.complete)} of the "
-                "people or more: all of them are found, as the plan says.",
+                f"{many(count, 'word')} ({fewest:,} … {most:,}) with a code that "
+                f"{share(found.complete)} of the people or more hold: all of them are found, as "
+                "the plan says.",
                 highlight=False,
             )
         console.print(
-            f"Any other word, or a longer one: {value} % of the people ({low} … {high} %).",
+            f"Any other word: {value} % of the people ({low} … {high} %). Words of more than "
+            f"{self._code['max_bytes']} bytes, or {self._code['num_bits']:,} bits in the public "
+            "code, have no code and are never found.",
             highlight=False,
         )
+
+    @property
+    def _code(self) -> dict[str, int]:
+        """How long a word with a code may be."""
+        return cast("dict[str, int]", self.release.mechanism["code"])
 
     @property
     def _caption(self) -> str:

@@ -127,13 +127,14 @@ class WordPlanner(Planner[WordSettings]):
         question = self.settings.question
         named = question.column[0] if question.column else "word"
         longest = f"words of up to {many(question.max_bytes, 'byte')}"
-        return [("question", f"{named}: {longest}, which nobody listed")]
+        coded = f"with a code of up to {question.code_bits:,} bits"
+        return [("question", f"{named}: {longest}, {coded}, which nobody listed")]
 
     def expectation(self, choice: Choice[Any]) -> str:
         return (
-            f"{many(len(self.protocol.levels), 'level')}; a word that "
-            f"{share(self.protocol.threshold)} of the people hold will be found with probability "
-            f"{1 - self.protocol.miss:g}"
+            f"{many(len(self.protocol.levels), 'level')}; a word with a code (up to "
+            f"{self.protocol.code.num_bits:,} bits) that {share(self.protocol.threshold)} of the "
+            f"people hold will be found with probability {1 - self.protocol.miss:g}"
         )
 
     def expected(self, choice: Choice[Any]) -> Rows:
@@ -142,7 +143,7 @@ class WordPlanner(Planner[WordSettings]):
         found: Rows = [
             (
                 "found",
-                f"words of {share(protocol.threshold)} of the people "
+                f"words with a code of {share(protocol.threshold)} of the people "
                 f"({round(protocol.threshold * people):,}) or more, each with probability "
                 f"{1 - protocol.miss:g}; at most {readable(protocol.false_words)} that nobody "
                 "holds, on average",
@@ -232,9 +233,12 @@ class WordRecord(PrivacyRecord):
         epsilon_if_visible: the privacy cost if they do; None in a simulation.
         levels: of each level: its number, how many bits of a word it asks about, of how many
             values, its mechanism, its share of the people, and how many answered.
-        num_words: that were found.
-        complete: no word of this frequency is missed, but with `failure_probability` for all.
-        words_above: how many words have the frequency `complete`: estimate, least, most.
+        num_words: that were found. A word has a code if it is within `max_bytes` and `code_bits`;
+            what follows is about those only.
+        complete: no word with a code and this frequency is missed, but with `failure_probability`
+            for all.
+        words_above: how many words with a code have the frequency `complete`: estimate, least,
+            most.
         tested: words that the last level asked about.
         threshold: a word of this frequency was found but with `failure_probability`, with the
             people that came.
@@ -309,13 +313,14 @@ def _found(record: WordRecord) -> tuple[str, ...]:
     if record.words_above and record.complete is not None:
         count, fewest, most = record.words_above
         above = (
-            f" Words that {share(record.complete)} of the people or more hold: about {count:,}, "
-            f"between {fewest:,} and {most:,}, where all intervals hold and none of them is missed."
+            f" Words with a code that {share(record.complete)} of the people or more hold: about "
+            f"{count:,}, between {fewest:,} and {most:,}, where all intervals hold and none of "
+            "them is missed."
         )
     return (
-        f"words found: {record.num_words:,}.{above} With the people that came, a word that "
-        f"{threshold} of them hold is missed with probability {record.failure_probability:g} at "
-        f"most; at most {readable(record.false_words)} that nobody holds are listed, on average",
+        f"words found: {record.num_words:,}.{above} With the people that came, a word with a code "
+        f"that {threshold} of them hold is missed with probability {record.failure_probability:g} "
+        f"at most; at most {readable(record.false_words)} that nobody holds are listed, on average",
         _never_found(record),
     )
 
@@ -323,8 +328,8 @@ def _found(record: WordRecord) -> tuple[str, ...]:
 def _never_found(record: WordRecord) -> str:
     return (
         f"words of more than {record.max_bytes:,} bytes, or whose code has more than "
-        f"{record.code_bits:,} bits, cannot be found: people who hold one took part, and how many "
-        "they are is not counted"
+        f"{record.code_bits:,} bits, have no code and cannot be found, however many people hold "
+        "them: they took part, and how many they are is not counted"
     )
 
 

@@ -37,7 +37,7 @@ class Seeded(LocallyPrivateMod):
     generator = np.random.default_rng(20_24)
 
     def _report(self, update):
-        drawn = self.mechanism.randomize(update, rng=self.generator)
+        drawn = self.mechanism.randomize(update[None], rng=self.generator)
         real = super()._report(update)
         return type(real)(self.mechanism.pack_each(drawn)[0].tobytes(), real.identity)
 

@@ -73,6 +73,7 @@ def test_words_are_found_with_honest_intervals(data: Path, tmp_path: Path) -> No
         assert abs(float(row["frequency"]) - truth) < 5 * float(row["frequency_standard_error"])
         assert float(row["count_low"]) <= float(row["count"]) <= float(row["count_high"])
     assert (rest["kind"], rest["word"]) == ("rest", "") and float(rest["frequency"]) < 0.6
+    assert "Words with a code that" in (out / "privacy.md").read_text("utf-8")
     total = sum(float(row["frequency"]) for row in (*found, rest))
     assert total == pytest.approx(1)
     told = record(out)
@@ -243,7 +244,25 @@ def test_what_does_not_fit_is_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.exact
+def test_words_without_a_code_are_warned_of_before_anything_runs(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """A word that a third held was once never found, and the list said to be complete."""
+    (tmp_path / "words.txt").write_text("спасибо\nдa\nнет\n" * 20, "utf-8")
+    given = [
+        "heavy-hitters", f"--input={tmp_path}/words.txt", "--local-epsilon=6", "--delta=1e-8",
+        "--expected-users=30000", f"--output={tmp_path}/out", "--no-mlflow", "--format=json",
+    ]  # fmt: skip
+    assert check.main(given) == DONE
+    printed = capsys.readouterr().out
+    (doubt,) = [
+        one["said"] for one in json.loads(printed)["checks"] if one["status"] == "warning"
+        and "code" in one["said"]
+    ]  # fmt: skip
+    assert doubt.startswith("33% of the first words have no code and are never found")
+    assert "--code-bits" in doubt and "спасибо" not in printed
+
+
 def test_help_teaches(capsys: Any) -> None:
     assert main(["--help-all"]) == DONE
     said = capsys.readouterr().out

@@ -66,7 +66,7 @@ def plan_of(text, more=""):
         ("--runner DirectRunner", "unknown flag --runner"),
         ("--learning-rate 1:3,2:2,1", "--learning-rate must be"),
         ("--learning-rate 0", "--learning-rate must be"),
-        ("--baselines central-dp,magic", "--baselines must be among .* got 'magic'"),
+        ("--baselines non-private,central-dp", "must be among non-private, local-only, got"),
         ("--points-sampled 2", "--points-sampled must be at most --points-per-client"),
         ("--sampling full", "takes no --clients-per-round"),
         ("--sampling self --points-per-client 2 --points-sampled 2", "must be 1 with"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import fields, replace
 from functools import cache
+from types import SimpleNamespace
 
 import apache_beam as beam
 import numpy as np
@@ -14,13 +15,20 @@ import pytest
 from beam_ldp.accounting.events import as_event
 from beam_ldp.protocols import FoundWords, HeavyHitters
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
+from beam_ldp.protocols.string_code import StringCode
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.randomness import assignment_words
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import EncodeWords, PrivateHeavyHitters
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.block_coder import BlockCoder
-from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
+from beam_ldp.transforms.elements.blocks import (
+    BadRowBlock,
+    Release,
+    TableBlock,
+    ValueBlock,
+    WithheldRelease,
+)
 from beam_ldp.transforms.elements.portable import PortableRandomizer
 from beam_ldp.transforms.heavy_hitters import AnswerLevel, AssignLevels, Found
 from tests.identities import identity
@@ -252,6 +260,33 @@ def encoded(rows, **how):
 
 
 HOSTILE = ("", "x" * 9, "a\0b", "\N{GRINNING FACE}", "\n", "é", "x" * 4096)
+
+
+LATIN, ACCENTS, CYRILLIC = "international", "naïve café", "спасибо"  # 47, 97 and 93 bits
+HAN, EMOJI = "谢谢你们", "\N{FACE WITH TEARS OF JOY}" * 3  # 95 bits each
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("words", "bits", "max_bytes", "said"),
+    [
+        ([LATIN, "the"], 64, 32, ""),
+        ([LATIN, CYRILLIC, CYRILLIC], 64, 32, "67% of the first words have no code"),
+        ([LATIN, HAN], 64, 32, "50% of"),
+        ([EMOJI], 64, 32, "100% of"),
+        ([ACCENTS, LATIN], 64, 32, "50% of"),
+        ([LATIN, CYRILLIC, HAN, EMOJI], 96, 32, ""),
+        ([LATIN, CYRILLIC], 96, 13, "longer than 13 bytes"),
+        ([LATIN] * 199 + [CYRILLIC], 64, 32, ""),
+        ([], 64, 32, ""),
+    ],
+)
+def test_first_words_without_a_code_are_doubtful(words, bits, max_bytes, said) -> None:
+    protocol = SimpleNamespace(code=StringCode(bits, max_bytes))
+    stage = EncodeWords(protocol, "word")
+    table = TableBlock("f", 0, pa.RecordBatch.from_pydict({"word": pa.array(words, pa.string())}))
+    doubts = list(stage.doubts([block.values for block in stage.in_hand([table])]))
+    assert len(doubts) == bool(said) and all(said in doubt for doubt in doubts)
 
 
 @pytest.mark.parametrize("loose", [False, True])

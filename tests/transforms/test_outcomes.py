@@ -96,9 +96,7 @@ def test_names_and_limits_of_the_plan() -> None:
     loud = plan_of(local_epsilon=9)
     with pytest.raises(ValueError, match="local_epsilon"):
         PrivateExperiment(loud, column="bought", people=ARMS)
-    PrivateExperiment(
-        loud, column="bought", people=ARMS, privacy=Privacy(max_local_epsilon=10, delta=1e-8)
-    )
+    PrivateExperiment(loud, column="bought", people=ARMS, privacy=Privacy(max_local_epsilon=10))
 
 
 @pytest.mark.exact

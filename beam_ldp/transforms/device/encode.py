@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +76,8 @@ class ColumnNames:
 
         Where elements are no rows, whose they are stands in blocks, and `people.id` names it.
         """
+        if values is not None and people.groups is not None and people.group_by is None:
+            raise ValueError("group_by must name the column of the groups where columns are named")
         return cls(values, None if values is None else people.id, people.group_by)
 
 
@@ -291,6 +293,10 @@ class EncodeStage(beam.PTransform):
         )
         values.bad_rows = bad_rows
         return values
+
+    def doubts(self, values: Sequence[np.ndarray]) -> Iterator[str]:
+        """What is odd about values that it made of the first rows; quotes none of them."""
+        return iter(())
 
     def in_hand(self, blocks: Iterable[TableBlock]) -> Iterator[ValueBlock | BadRowBlock]:
         """The same of a few rows that are here, without a pipeline and hiding none of the bad ones:

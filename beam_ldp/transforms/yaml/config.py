@@ -179,7 +179,7 @@ class How:
         """What `PrivateEstimate` is told: the mechanism first."""
         randomizer, privacy = self._mechanism(query, size), self.privacy
         if randomizer is not None:
-            privacy = replace(privacy, local_epsilon=None)
+            privacy = replace(privacy, local_epsilon=None, delta=0.0, honest_fraction=1.0)
         return {
             "randomizer": "auto" if randomizer is None else randomizer,
             "people": self.people,
