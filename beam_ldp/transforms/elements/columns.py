@@ -327,11 +327,11 @@ def _judge(value: Any, integers: bool) -> tuple[Any, int]:
     if isinstance(value, bool):
         return ("true" if value else "false"), SOUND
     if isinstance(value, int):
-        return (str(value) if value.bit_length() < 512 else ""), SOUND
+        return (int.__repr__(value) if value.bit_length() < 512 else ""), SOUND
     try:
         if isinstance(value, str):
             value.encode()
-            return str(value), SOUND
+            return str.__str__(value), SOUND
         if isinstance(value, bytes):
             return value.decode(), SOUND
     except UnicodeError:

@@ -290,7 +290,7 @@ def _listed(name: str, value: Any, other: str) -> Domain | str:
             f"{name} must hold text: put values such as yes, no, 1.5 and dates in quotes"
         )
     try:
-        return Domain(tuple(str(one) for one in value), other)
+        return Domain(tuple(value), other)
     except ValueError as error:
         raise SettingError(f"{name}: {error}") from None
 
