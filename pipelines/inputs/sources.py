@@ -33,6 +33,7 @@ BadRows = Literal["dead_letter", "other", "zero"]
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
 METRICS, BYTES_READ = "beam_ldp.pipelines", "bytes_read"  # what readers count, and where
+BAD_LINES = "bad_lines"
 
 _ENDINGS: dict[str, InputFormat] = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv",
@@ -261,7 +262,7 @@ class _ReadSplit(beam.DoFn):
 
     def __init__(self, reader: RowReader) -> None:
         self._reader = reader
-        self._bad = Metrics.counter(METRICS, "bad_lines")
+        self._bad = Metrics.counter(METRICS, BAD_LINES)
         self._bytes = Metrics.counter(METRICS, BYTES_READ)
 
     def process(self, split: Split) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import sources
 from beam_ldp.pipelines.inputs.line_formats import (
     MISSING_COLUMN,
-    UNDECODABLE,
+    WINDOWS_1252,
     WRONG_FIELDS,
     read_json_lines,
 )
@@ -254,12 +254,13 @@ def test_bad_rows_of_known_users_leave_no_trace(tmp_path: Path) -> None:
     assert {i: hidden[i] for i in (1, 2, 3, 4, 5)} == {
         1: ("a", "1"), 2: (None, "2"), 3: (None, "3"), 4: (None, "4"), 5: (None, "5"),
     }  # fmt: skip
-    assert all(isinstance(hidden[i], str) for i in (6, 7, 8))  # reasons: no user is known
+    assert hidden[6] == ("b", None)
+    assert all(isinstance(hidden[i], str) for i in (7, 8))  # reasons: no user is known
     shown = read(path, "jsonl", "v", "u")
-    assert all(isinstance(shown[i], str) for i in range(2, 9))
+    assert shown[2] == (None, "2") and all(isinstance(shown[i], str) for i in (3, 4, 5, 7, 8))
     table = tmp_path / "x.csv"
     table.write_bytes(b'u,v\n1,"\xff"\n2,"b"\n')
-    assert read(table, "csv", "v", "u")[2] == UNDECODABLE
+    assert read(table, "csv", "v", "u")[2] == WINDOWS_1252
     assert read(table, "csv", "v", "u", bad_rows="other") == {2: (None, "1"), 3: ("b", "2")}
     assert read(table, "csv", "nowhere", "u", bad_rows="other") == {2: (None, "1"), 3: (None, "2")}
     assert read(table, "csv", "nowhere", "u") == {2: MISSING_COLUMN, 3: MISSING_COLUMN}
@@ -300,7 +301,7 @@ def test_a_compressed_file_that_is_cut_is_an_error(
 def test_text(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(b"a\n\xff\nb")
-    assert read(path, "text", "value") == {1: ("a",), 2: UNDECODABLE, 3: ("b",)}
+    assert read(path, "text", "value") == {1: ("a",), 2: WINDOWS_1252, 3: ("b",)}
 
 
 # Whole files ------------------------------------------------------------------------------
