@@ -296,6 +296,14 @@ def _output(job: Job) -> Found:
         return
     folder = outputs.OutputFolder(told.folder, told.overwrite, checked=job.is_new)
     outputs.bad_rows_path(folder.path, told.bad_rows_file)
+    noise = job.settings.noise
+    fresh = not (noise.simulated or noise.memoized) and job.is_new
+    if fresh and folder.replaces and reserving.ledger_url(job.settings) is None:
+        yield (
+            "warning",
+            f"--overwrite replaces {folder.path}, and without a ledger nobody adds up: whoever saw "
+            "the earlier release sees both, at the sum of their privacy costs",
+        )
     if not outputs.is_local(folder.path):
         yield "ok", folder.path
         return

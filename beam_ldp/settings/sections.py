@@ -300,6 +300,13 @@ class Privacy:
             )
         _check_count("privacy.expected_users", self.expected_users)
         self._check_local()
+        most = max(MOST_PROMISED, self.max_local_epsilon or 0.0)
+        if self.epsilon is not None and self.epsilon > most:
+            raise SettingError(
+                f"{{privacy.epsilon}} must be at most {most:g}, got {self.epsilon:g}: that already "
+                f"lets a reader tell two values of a person apart at odds of {odds(most)}, and "
+                "reports of that local epsilon keep it without any crowd"
+            )
 
     def hiding_share(self, people: int, least: int) -> float:
         """Share of so many people who hide each other, as far as a plan counts on it.

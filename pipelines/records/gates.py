@@ -331,8 +331,32 @@ def gate_length(release: Release, radius: float) -> tuple[str, ...]:
 
 def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     """Said before anything is read, of a mechanism that by itself hides hardly anything."""
+    draw = _draw_warning(mechanism, settings)
+    return draw + (() if settings.noise.simulated else _weak_alone(mechanism, settings))
+
+
+MOST_OF_A_DRAW = 1.5  # times the bars without it; what is more is worth a word
+
+
+def _draw_warning(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
+    """Where bars are wide because persons may have several rows, and a flag says they have not."""
+    if not hasattr(settings.question, "one_row_each") or settings.sampling != "iid":
+        return ()
+    n = settings.planned_reports
+    wide, narrow = (mechanism.variance(n, None, kind).max() for kind in ("iid", "fixed"))
+    times = math.sqrt(wide / narrow)
+    if times < MOST_OF_A_DRAW:
+        return ()
+    return (
+        f"error bars are {number(times)} times as wide as the noise alone makes them: they allow "
+        "for the draw of one row of each person. Where every person has one row, give "
+        "--one-row-each",
+    )
+
+
+def _weak_alone(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     local = mechanism.local_epsilon
-    if settings.noise.simulated or local <= MAX_LOCAL_EPSILON:
+    if local <= MAX_LOCAL_EPSILON:
         return ()
     if math.isinf(local) and settings.privacy.trust_shuffler:
         return (
