@@ -91,7 +91,9 @@ def execute(
         charge.num_reports = found.num_reports
         release = question.gate(found)
         charge.check_people(release.num_reports)
-        left_out = gate_bad_rows(found.bad_rows, found.num_rows, settings)
+        left_out = gate_bad_rows(
+            found.bad_rows, found.num_rows, settings, job_told.reader is not None
+        )
         price = charge.price(question.price(release), release, found, choice.mechanism)
         warnings = (*question.warnings(release), *gate_price(price, release, settings))
         for warning in warnings:

@@ -240,21 +240,23 @@ class BadRows:
         )
 
 
-def gate_bad_rows(bad_rows: bytes, num_rows: int, settings: Settings[Any]) -> BadRows:
+def gate_bad_rows(
+    bad_rows: bytes, num_rows: int, settings: Settings[Any], of_people: bool = True
+) -> BadRows:
     """The rows that could not be used.
 
     Args:
         bad_rows: lines of bad_rows.jsonl.
         num_rows: rows that were read, these included.
         settings: what was asked for.
+        of_people: they are rows, and not envelopes, of which strangers may forge any number: those
+            are limited only where a limit is given.
 
     Raises:
-        NothingReleasedError: if there are more than allowed of those that could not be read. Of
-            envelopes, which strangers may forge, any number is unless a limit is given.
+        NothingReleasedError: if more than allowed could not be read.
     """
     found, most = BadRows.of(bad_rows), settings.source.max_bad_rows
-    read_here = most is not None or settings.source.paths
-    if read_here and (said := found.too_many(num_rows, most)):
+    if (of_people or most is not None) and (said := found.too_many(num_rows, most)):
         raise NothingReleasedError(f"nothing was released: {said}")
     return found
 

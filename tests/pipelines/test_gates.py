@@ -42,8 +42,7 @@ def asked(**more: Any) -> Settings[Any]:
     told: dict[str, Any] = {
         "delta": 1e-8, "user_id": "uid", "max_bad_rows": None, "seed": None, **more
     }  # fmt: skip
-    source = Source(max_bad_rows=told.pop("max_bad_rows"), paths=told.pop("paths", ()))
-    noise = Noise(seed=told.pop("seed"))
+    source, noise = Source(max_bad_rows=told.pop("max_bad_rows")), Noise(seed=told.pop("seed"))
     return Settings(
         source=source, noise=noise, people=People(id=told.pop("user_id")),
         privacy=Privacy(**told), shuffle=Shuffling(min_reports=90), output=Output(folder="out"),
@@ -93,7 +92,7 @@ def test_rows_that_cannot_be_read_and_how_many_may(
     bad: dict[str, int], most: float | None, refused: str
 ) -> None:
     """Missing values never refuse; a share is of the rows that hold a value."""
-    settings = asked(max_bad_rows=most, paths=("a.csv",))
+    settings = asked(max_bad_rows=most)
     if not refused:
         assert gate_bad_rows(listed(**bad), 1000, settings).reasons.total() == sum(bad.values())
         return
@@ -102,9 +101,10 @@ def test_rows_that_cannot_be_read_and_how_many_may(
 
 
 def test_forged_envelopes_stop_nobody_unless_a_limit_is_given() -> None:
-    assert gate_bad_rows(listed(not_an_envelope=999), 1000, asked()).unreadable.total() == 999
+    refused = listed(not_an_envelope=999)
+    assert gate_bad_rows(refused, 1000, asked(), of_people=False).unreadable.total() == 999
     with pytest.raises(NothingReleasedError, match="--max-bad-rows is 0.5"):
-        gate_bad_rows(listed(not_an_envelope=999), 1000, asked(max_bad_rows=0.5))
+        gate_bad_rows(refused, 1000, asked(max_bad_rows=0.5), of_people=False)
 
 
 def test_what_is_left_out_stands_on_screen() -> None:
