@@ -99,7 +99,10 @@ class Domain:
         try:
             lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
         except UnicodeDecodeError:
-            raise ValueError("the domain file must be UTF-8 text, one value per line") from None
+            raise ValueError(
+                "the domain file must be UTF-8 text, one value per line: convert it, for instance "
+                "by `iconv -f WINDOWS-1252 -t UTF-8`"
+            ) from None
         return cls(tuple(line for line in lines if line), other)
 
     @property

@@ -56,19 +56,16 @@ class Problem:
 Row = tuple[str | None, ...] | Problem
 
 
-_UNUSED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
-_HIGH = re.compile(rb"[\x80-\xff]+")
+_NOT_1252 = re.compile(rb"[\x80-\xff]{3}|[\x81\x8d\x8f\x90\x9d]")
 
 
 def text_of(raw: bytes) -> str | Problem:
-    """The text, or what its bytes look like: of the two, Windows-1252 has letters beyond ASCII one
-    by one, and encodings of other scripts have them in runs."""
+    """The text, or what its bytes look like: in Windows-1252 letters beyond ASCII stand alone or in
+    pairs, in encodings of other scripts they come in runs."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        runs = _HIGH.findall(raw)
-        alone = len(b"".join(runs)) < 2 * len(runs) and not _UNUSED.search(raw)
-        return Problem(WINDOWS_1252 if alone else UNDECODABLE)
+        return Problem(UNDECODABLE if _NOT_1252.search(raw) else WINDOWS_1252)
 
 
 def row_of(fields: Sequence[str | None | Problem]) -> Row:
