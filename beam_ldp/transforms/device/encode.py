@@ -237,7 +237,7 @@ class EncodeBlocks(beam.DoFn):
         if self._group_encoder is not None:
             groups, group_codes = self._group_encoder.encode(columns.get(self._group_name, absent))
             group_codes[np.isin(group_codes, (MISSING, NULL, NAN))] = NO_GROUP
-            np.copyto(codes, group_codes, where=codes == SOUND, casting="unsafe")
+            np.copyto(codes, group_codes, where=codes == SOUND)
             if self.only_listed:
                 codes[(codes == SOUND) & (groups == self._unlisted)] = UNLISTED_GROUP
         if self.hide_bad:

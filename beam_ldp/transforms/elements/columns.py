@@ -48,7 +48,7 @@ class IntegerLookup:
         }
         numbers = sorted(n for n in written if -_MOST <= n <= _MOST)
         self._first, self._last = (numbers[0], numbers[-1]) if numbers else (0, -1)
-        padded = {int(value) for value in domain.values if _PADDED.fullmatch(value)}
+        padded = {int(v) for v in domain.values if v[:1] == "0" and _PADDED.fullmatch(v)}
         self.padded = frozenset(padded - written.keys())
         self._sorted = np.array(numbers, dtype=np.int64)
         self._indices = np.array([written[n] for n in numbers], dtype=np.int64)
@@ -158,7 +158,8 @@ class Encoder:
             return self._all_bad(column.num_rows, MISSING)
         if not isinstance(data, pa.Array):
             integers = isinstance(self._domain, IntegerDomain)
-            data, codes = _as_arrow(data, integers, () if integers else self._integers.padded)
+            plain = integers or set(map(type, data)) <= {str, bool, type(None)}
+            data, codes = _as_arrow(data, integers, () if plain else self._integers.padded)
             indices, more = self._encode_arrow(data)
             return indices, np.where(codes != SOUND, codes, more).astype(np.uint8)
         return self._encode_arrow(data)
