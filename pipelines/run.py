@@ -108,7 +108,7 @@ def execute(
         finish(folder, record, answer)
         publishing.release(charge, record, folder, staging)
     _say_released(question, record)
-    say_left_out(left_out, console)
+    say_left_out(left_out, console, record.num_reports if record.user_id else None)
     count_people(charge, console)
     logged = log_run(question, folder, record, choice, answer, charge, console)
     listed = bad_rows_file if found.bad_rows else None

@@ -261,8 +261,14 @@ def gate_bad_rows(
     return found
 
 
-def say_left_out(found: BadRows, console: Console) -> None:
-    """What the result does not speak of, on the console."""
+def say_left_out(found: BadRows, console: Console, people: int | None = None) -> None:
+    """What the result does not speak of, on the console.
+
+    Args:
+        found: the rows that could not be used.
+        console: where it is said.
+        people: who count, where they may have several rows: rows say nothing of those without any.
+    """
     for what, reasons in (
         ("hold no value", found.without_value),
         ("cannot be read", found.unreadable),
@@ -271,6 +277,12 @@ def say_left_out(found: BadRows, console: Console) -> None:
             listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
             said = f"{many(reasons.total(), 'row')} {what} ({listed})"
             console.print(said, style="dim", highlight=False, soft_wrap=True, markup=False)
+    lost = found.unreadable.total()
+    if people is not None and lost > MAX_BAD_ROWS * (lost + people):
+        said = (
+            f"All rows of up to {many(lost, 'person')} may be among them, beside {people:,} others"
+        )
+        console.print(said, style="dim", highlight=False, soft_wrap=True)
     if found.reasons:
         console.print(
             "The result is about the other rows: where what a row holds decides whether it is left "
