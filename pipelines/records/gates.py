@@ -279,9 +279,7 @@ def say_left_out(found: BadRows, console: Console, people: int | None = None) ->
             console.print(said, style="dim", highlight=False, soft_wrap=True, markup=False)
     lost = found.unreadable.total()
     if people is not None and lost > MAX_BAD_ROWS * (lost + people):
-        said = (
-            f"All rows of up to {many(lost, 'person')} may be among them, beside {people:,} others"
-        )
+        said = f"All rows of up to {many(lost, 'person')} may be among them ({people:,} count)"
         console.print(said, style="dim", highlight=False, soft_wrap=True)
     if found.reasons:
         console.print(
@@ -354,7 +352,8 @@ MOST_OF_A_DRAW = 1.5  # times the bars without it; what is more is worth a word
 
 def _draw_warning(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     """Where bars are wide because persons may have several rows, and a flag says they have not."""
-    if not hasattr(settings.question, "one_row_each") or settings.sampling != "iid":
+    asked = hasattr(settings.question, "one_row_each") and isinstance(mechanism, LocalRandomizer)
+    if not asked or settings.sampling != "iid":
         return ()
     n = settings.planned_reports
     wide, narrow = (mechanism.variance(n, None, kind).max() for kind in ("iid", "fixed"))
