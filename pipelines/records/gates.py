@@ -17,7 +17,6 @@ from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.pipelines.records.wording import many, number, verb
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.settings.sections import MAX_BAD_ROWS, MAX_LOCAL_EPSILON, odds
-from beam_ldp.transforms.elements.columns import REASONS, UNDECODABLE, WITHOUT_VALUE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
-_UNDECODABLE = REASONS[UNDECODABLE]
+_UNDECODABLE = "undecodable text"  # what such reasons begin with
 
 
 @dataclass(frozen=True)
@@ -186,6 +185,8 @@ class BadRows:
     @classmethod
     def of(cls, lines: bytes) -> BadRows:
         """What lines of bad_rows.jsonl tell."""
+        from beam_ldp.transforms.elements.columns import WITHOUT_VALUE  # loads Beam
+
         found, undecodable = cls(Counter(), Counter()), ""
         for line in lines.splitlines():
             told = json.loads(line)

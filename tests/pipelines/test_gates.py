@@ -116,7 +116,7 @@ def test_what_is_left_out_stands_on_screen() -> None:
     say_left_out(BadRows.of(listed(wrong_type=2)), console, 198)
     assert "person" not in console.file.getvalue()  # type: ignore[attr-defined]
     say_left_out(BadRows.of(listed(wrong_type=2)), console, 197)
-    assert "All rows of up to 2 persons may be among them, beside 197" in (
+    assert "All rows of up to 2 persons may be among them (197 count)" in (
         console.file.getvalue()  # type: ignore[attr-defined]
     )
     say_left_out(BadRows.of(b""), quiet := Console(file=io.StringIO()))
