@@ -276,7 +276,7 @@ def _text_head(path: str, reader: RowReader) -> Head:
             if whole or row.reason != line_formats.BAD_QUOTES
         ]
         bad.append(BadRowBlock.of(path, known))
-    num_rows = sum(map(len, [*blocks, *bad]))
+    num_rows = sum(map(len, blocks)) + sum(map(len, bad))
     return Head(path, fields, tuple(blocks), tuple(bad), num_rows, whole)
 
 
