@@ -26,7 +26,7 @@ from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import JobOptions, plugin_flags
 from beam_ldp.pipelines.jobs.watch import JobError, explain, rows_read
-from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.programs import DONE, FAILED
 from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from
@@ -53,6 +53,7 @@ from beam_ldp.transforms.device.keyed import read_key
 from beam_ldp.transforms.elements.blocks import TableBlock
 from beam_ldp.transforms.elements.portable import PortableDomain
 
+UNREADABLE = "stopped before the next window"  # why a stream ended that lost too many rows
 FEW = 100  # rows that cannot be read, of which no share is known yet
 LOOK_EVERY = 0.5  # seconds between two looks at the results
 ASK_EVERY = 1.0  # seconds between two questions about the job
@@ -287,7 +288,7 @@ def run_stream(given: Arguments, console: Console) -> int:
     console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
     if settings.output.format == "json":
         print(terminal.printed_json(_as_json(job, watched, log, why)))
-    return DONE
+    return FAILED if why.startswith(UNREADABLE) else DONE
 
 
 def to_check(given: Arguments) -> Job:
@@ -377,7 +378,7 @@ def _watch(
                 if watched.is_used_up:
                     why = "the budget's releases are used"
                 elif said := too_many():
-                    why = f"stopped before the next window: {said}"
+                    why = f"{UNREADABLE}: {said}"
                 elif stream.stop_after and time.monotonic() - started > stream.stop_after:
                     why = "stopped after the time that was given"
     except KeyboardInterrupt:
