@@ -569,6 +569,31 @@ def test_live_on_prism(tmp_path):
 
 
 @pytest.mark.engines
+def test_a_stream_that_loses_rows_ends_on_prism(tmp_path):
+    """150 of 2,350 rows are torn: no further window is released, and the exit code says so."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "list").write_text("a\n")
+    rows = "".join(f"{i},a,{1_700_000_000 + i % 50}\n" for i in range(2200))
+    with running("prism") as engine, (tmp_path / "log").open("w") as log:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "beam_ldp.pipelines.frequency", "--stream", "--input",
+             str(tmp_path / "in"), "--input-format", "csv", "--column", "c", "--user-id", "u",
+             "--domain", str(tmp_path / "list"), "--time-column", "t", "--window", "60s",
+             "--budget-windows", "9", "--local-epsilon", "2", "--delta", "1e-8", "--min-reports",
+             "10", "--stop-after", "120s", "--output", str(tmp_path / "out"), "--no-ledger",
+             *engine.options],
+            stderr=log, stdout=log,
+        )  # fmt: skip
+        wait_for(tmp_path / "out", program)  # what is there before is checked
+        (tmp_path / "aside").write_text("u,c,t\n" + rows + "7\n" * 150)
+        (tmp_path / "aside").rename(tmp_path / "in" / "a.csv")
+        code = program.wait(150)
+    said = (tmp_path / "log").read_text()
+    assert code == 1, said[-3000:]
+    assert "150 of 2,350 rows that hold a value cannot be read" in said
+
+
+@pytest.mark.engines
 @pytest.mark.slow
 def test_a_killed_worker_ends_a_stream_on_prism(tmp_path):
     """The job fails. What was released stays and is charged; of the rest nothing is."""
