@@ -25,7 +25,7 @@ from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.planning import plan_frequencies, plan_means
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Domain, written
 from beam_ldp.randomizers.estimate import Estimate, readable
 from beam_ldp.randomizers.mean import CoordinateRanges
 
@@ -127,11 +127,11 @@ def frequencies(
     """
     given = list(values)
     held = [value for value in given if not _is_null(value)]
-    texts = [str(value) for value in held]
+    texts = list(map(_text, held))
     if not texts:
         raise ValueError("values must hold at least one value that is not null")
     if not isinstance(domain, Domain):
-        domain = Domain(_distinct(held) if domain is None else tuple(map(str, domain)))
+        domain = Domain(_distinct(held) if domain is None else written(domain, "domain"))
     plans = plan_frequencies(len(texts), domain.size, epsilon, local_epsilon, delta, max_bits)
     plan = _chosen(plans, mechanism)
     indices = domain.encode(texts)
@@ -198,8 +198,16 @@ def _distinct(values: list[Any]) -> tuple[str, ...]:
     try:
         ordered = sorted(set(values))
     except TypeError:
-        ordered = sorted(map(str, set(values)))
-    return tuple(dict.fromkeys(map(str, ordered)))
+        ordered = sorted(map(_text, set(values)))
+    return tuple(dict.fromkeys(map(_text, ordered)))
+
+
+def _text(value: Any) -> str:
+    """A value as columns are read; what no column holds, as Python writes it."""
+    try:
+        return written((value,))[0]
+    except ValueError:
+        return str(value)
 
 
 def _chosen(plans: list[Any], mechanism: str | None) -> Any:

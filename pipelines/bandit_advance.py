@@ -39,7 +39,7 @@ from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.gates import NothingReleasedError, Price, price_as_json
+from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, Price, price_as_json
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
 from beam_ldp.protocols.bandits.central import CentralSums
@@ -119,12 +119,10 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
         }
         if lacking:
             shown = ", ".join([*lacking.values()][:5]) + (", ..." if len(lacking) > 5 else "")
-            reasons = results.reasons_of(found.bad_rows)
-            most = f"; {reasons.total():,} rows could not be used, most often: " if reasons else ""
             raise NothingReleasedError(
                 f"nothing was released: batch {self.asked.number} needs a reward of every slot, "
                 f"for its people hide each other; {shown}"
-                f"{most}{reasons.most_common(1)[0][0] if reasons else ''}"
+                f"{BadRows.of(found.bad_rows).most_often}"
             )
         if self.rows_are_people:
             self._check_no_surplus(counts)

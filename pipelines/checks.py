@@ -16,7 +16,6 @@ import importlib.util
 import math
 import os
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,11 +33,12 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.heads import Head, check_id_types, no_column, read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
 from beam_ldp.pipelines.jobs.job import workers_elsewhere
+from beam_ldp.pipelines.jobs.results import bad_row_lines
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records import reserving
-from beam_ldp.pipelines.records.gates import NothingReleasedError, weak_warnings
+from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, weak_warnings
 from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -184,22 +184,7 @@ def _columns(job: Job) -> Found:
         yield "ok", f"{many(len(job.wanted), 'column')} in {many(len(job.heads), 'file')}"
 
 
-# Why rows cannot be used, with what to do.
-_MISSING = ("null", "NaN", "no user id", "no group")  # which tells nothing of the others
-_WHAT_TO_DO = {
-    "wrong type": "values of a list are text, integers or truth values; whole numbers that became "
-    "floats beside nulls are integers again after pandas' astype('Int64')",
-    "not a number": "a mean, and bins, take numbers or text that spells them",
-    "user id of wrong type": "ids are integers, decimals of scale 0, floats without a fraction, "
-    "text or bytes",
-    "no user id": "is that the column of ids?",
-    "wrong number of coordinates": "see --dimension",
-    "neither 0 nor 1": "--norm binary is for those",
-    "undecodable text": "convert it to UTF-8",
-    "wrong number of fields": "see --csv-delimiter",
-    "not a JSON object": "see --input-format",
-    "list of something else than numbers": "see --column",
-}
+_CLEAR = 0.1  # of the rows of a head that is not all: so many are no accident of where it ends
 
 
 def _rows(job: Job) -> Found:
@@ -209,26 +194,32 @@ def _rows(job: Job) -> Found:
     kinds: dict[bool, str] = {}
     unlisted: list[tuple[str, ...]] = []
     values: list[np.ndarray] = []
-    useless = []
+    lines, num_good, faulty = b"", 0, list[str]()
     for head in job.heads:
         good, bad = _through(job.stage, head)
-        num_good, num_bad = sum(map(len, good)), bad.total()
-        if num_bad and not num_good and not set(bad) <= set(_MISSING):
-            useless.append((head, bad))
-        elif num_bad > num_good:
-            yield "warning", _most_bad(head, bad, num_good)
+        lines += bad
+        faulty += [head.path] * bool(BadRows.of(bad).unreadable)
+        num_good += sum(map(len, good))
         unlisted += [job.unlisted(block.values) for block in good]
         values += [block.values for block in good]
         _note_kind(job, head, good, kinds)
-    if useless and not unlisted:
-        head, bad = useless[0]
-        reason = next(reason for reason, _ in bad.most_common() if reason not in _MISSING)
-        raise UsageError(
-            f"{_flags_of(job, reason)}: none of the first {many(bad.total(), 'row')} of "
-            f"{head.path} can be used: {_with_hint(reason)}"
-        )
-    for head, bad in useless:
-        yield "warning", _most_bad(head, bad, 0)
+    bad_rows, most = BadRows.of(lines), job.settings.source.max_bad_rows
+    looked = num_good + bad_rows.reasons.total()
+    whole = len(job.heads) == job.settings.num_files and all(h.whole for h in job.heads)
+    whole = whole and looked == sum(head.num_rows for head in job.heads)
+    said = bad_rows.too_many(looked, most)
+    if said and not bad_rows.undecodable:
+        said = f"of the first rows of {faulty[0]} {said}"
+    if said and not job.settings.bad_rows_leave_a_trace and num_good:
+        said = said if bad_rows.undecodable else ""  # what else is hidden is wanted
+    if said and (whole or not num_good or bad_rows.too_many(looked, most, _CLEAR)):
+        first = bad_rows.unreadable.most_common(1)[0][0]
+        raise UsageError(f"{_flags_of(job, first)}: {said}")
+    if said:
+        yield "warning", f"{said}; where as many are among all rows, nothing is released"
+    elif bad_rows.reasons.total() > num_good:
+        said = f"of the first {many(looked, 'row')} most hold no value{bad_rows.most_often}"
+        yield "warning", said
     for column in set(unlisted[0]).intersection(*unlisted[1:]) if unlisted else ():
         yield (
             "warning",
@@ -237,31 +228,17 @@ def _rows(job: Job) -> Found:
         )
     for doubt in job.stage.doubts(values):
         yield "warning", doubt
-    yield "ok", "the first rows can be read as what they are taken for"
+    if not said:
+        yield "ok", "the first rows can be read as what they are taken for"
 
 
-def _through(stage: Any, head: Head) -> tuple[list[ValueBlock], Counter[str]]:
-    """What workers would make of the rows of a head: those that can be used, and why others not."""
-    good, bad = list[ValueBlock](), Counter(head.bad)
+def _through(stage: Any, head: Head) -> tuple[list[ValueBlock], bytes]:
+    """What workers would make of the rows of a head: those that can be used, and of the others
+    lines of bad_rows.jsonl."""
+    good, bad = list[ValueBlock](), [*head.bad]
     for found in stage.in_hand(head.blocks):
-        if isinstance(found, BadRowBlock):
-            bad.update(row.reason for row in found)
-        else:
-            good.append(found)
-    return good, bad
-
-
-def _most_bad(head: Head, bad: Counter[str], num_good: int) -> str:
-    how_many = "most cannot" if num_good else "none can"
-    reason = bad.most_common(1)[0][0]
-    return (
-        f"of the first {many(bad.total() + num_good, 'row')} of {head.path} {how_many} be used, "
-        f"most often: {_with_hint(reason)}"
-    )
-
-
-def _with_hint(reason: str) -> str:
-    return f"{reason}; {_WHAT_TO_DO[reason]}" if reason in _WHAT_TO_DO else reason
+        (bad if isinstance(found, BadRowBlock) else good).append(found)
+    return good, "".join(f"{line}\n" for one in bad for line in bad_row_lines(one)).encode()
 
 
 def _flags_of(job: Job, reason: str) -> str:
@@ -324,6 +301,14 @@ def _output(job: Job) -> Found:
         return
     folder = outputs.OutputFolder(told.folder, told.overwrite, checked=job.is_new)
     outputs.bad_rows_path(folder.path, told.bad_rows_file)
+    noise = job.settings.noise
+    fresh = not (noise.simulated or noise.memoized) and job.is_new
+    if fresh and folder.replaces and reserving.ledger_url(job.settings) is None:
+        yield (
+            "warning",
+            f"--overwrite replaces {folder.path}, and without a ledger nobody adds up: whoever saw "
+            "the earlier release sees both, at the sum of their privacy costs",
+        )
     if not outputs.is_local(folder.path):
         yield "ok", folder.path
         return

@@ -112,6 +112,11 @@ class OutputFolder:
                 "--overwrite replaces only what this program wrote"
             )
 
+    @property
+    def replaces(self) -> bool:
+        """Whether an output that is there will be replaced."""
+        return self.overwrite and self._exists()
+
     def _exists(self) -> bool:
         if self._local:
             return self._target.exists() and any(e.name != MLFLOW for e in self._target.iterdir())

@@ -21,6 +21,7 @@ from rich.console import Console
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs import job, results
+from beam_ldp.pipelines.jobs.watch import rows_read
 from beam_ldp.pipelines.planner import Choice, Planner
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import Price, gate_estimates, gate_reports, price_of
@@ -257,8 +258,8 @@ class Question(Planner[S]):
             found.leave_hashes(self.people, self.publication)
             return found
 
-        job.run_pipeline(build, self.settings, flags, staging, console)
-        return results.read_all(staging)
+        ran = job.run_pipeline(build, self.settings, flags, staging, console)
+        return replace(results.read_all(staging), rows_read=rows_read(ran))
 
     # After the data --------------------------------------------------------------------------
 

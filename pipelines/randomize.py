@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +29,7 @@ from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
+from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, say_left_out
 from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.randomize import USAGE
@@ -102,17 +101,20 @@ def _made(
     )
     with folder.staging() as staging:
         result = _run(device, beam_flags, staging, console)
-        reasons = _reasons(staging)
-        gate_bad_rows(reasons.total(), settings)
+        left_out = gate_bad_rows(
+            b"".join(results.bad_row_parts(staging)), watch.rows_read(result), settings
+        )
+        reasons = left_out.reasons
         written = paths_matching(f"{staging}/{_REPORTS}/*{SUFFIX}")
         if not written:
             raise NothingReleasedError(
-                f"nothing was written: {device.unwritten}{_most_often(reasons)}"
+                f"nothing was written: {device.unwritten}{left_out.most_often}"
             )
         with folder.writing() as writer:
             for path in written:
                 _copy(path, writer)
             writer.put(RELEASE_FILE, outputs.as_json(device.release.to_json()))
+    say_left_out(left_out, console)
     num_reports = watch.counter(result, "reports_written")
     log_events.say(
         log_events.REPORTS_WRITTEN,
@@ -166,16 +168,6 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
     files = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
     what = f"reading and randomizing {files}"
     return watch.run(pipeline, console, what, device.settings.input_bytes)
-
-
-def _reasons(staging: str) -> Counter[str]:
-    """How many rows could not be used, by reason. Where they stand is nobody's business but this
-    machine's, so nothing of them is written beside the reports."""
-    return results.reasons_of(b"".join(results.bad_row_parts(staging)))
-
-
-def _most_often(reasons: Counter[str]) -> str:
-    return f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
 
 
 def _promised(device: DeviceValues) -> float | None:

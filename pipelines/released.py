@@ -36,7 +36,7 @@ from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.views.tables import price_table
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Domain, written
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import Setting, nearest, read_setting
 
@@ -325,7 +325,7 @@ def _lists(lists: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[dict[s
 def _list(argument: str, given: Any, path: Path) -> str:
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
-    values = given.values if isinstance(given, Domain) else tuple(map(str, given))
+    values = given.values if isinstance(given, Domain) else written(given, argument)
     lines = "\n".join(values).encode()
     if not all(values) or any(sign in value for value in values for sign in "\r\n\ufeff"):
         raise ValueError(f"{argument} must hold values that are not empty, without line breaks")

@@ -36,6 +36,7 @@ from beam_ldp.pipelines.records.gates import (
     gate_bad_rows,
     gate_price,
     of_all_publications,
+    say_left_out,
     weak_warnings,
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
@@ -90,7 +91,9 @@ def execute(
         charge.num_reports = found.num_reports
         release = question.gate(found)
         charge.check_people(release.num_reports)
-        gate_bad_rows(found.num_bad_rows, settings)
+        left_out = gate_bad_rows(
+            found.bad_rows, found.num_rows, settings, job_told.reader is not None
+        )
         price = charge.price(question.price(release), release, found, choice.mechanism)
         warnings = (*question.warnings(release), *gate_price(price, release, settings))
         for warning in warnings:
@@ -105,6 +108,7 @@ def execute(
         finish(folder, record, answer)
         publishing.release(charge, record, folder, staging)
     _say_released(question, record)
+    say_left_out(left_out, console, record.num_reports if record.user_id else None)
     count_people(charge, console)
     logged = log_run(question, folder, record, choice, answer, charge, console)
     listed = bad_rows_file if found.bad_rows else None

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,14 +25,15 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import JobOptions, plugin_flags
-from beam_ldp.pipelines.jobs.watch import JobError, explain
-from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.jobs.watch import JobError, explain, rows_read
+from beam_ldp.pipelines.programs import DONE, FAILED
+from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
 from beam_ldp.pipelines.streams.results import (
     OPENED,
+    LeftOut,
     MarkOpenWindows,
     Pricing,
     WriteStreamBadRows,
@@ -45,12 +46,15 @@ from beam_ldp.pipelines.streams.results import (
 from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.pipelines.views import terminal
+from beam_ldp.settings.sections import MAX_BAD_ROWS
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
 from beam_ldp.transforms.collector.panes import FirstReleases
 from beam_ldp.transforms.device.keyed import read_key
 from beam_ldp.transforms.elements.blocks import TableBlock
 from beam_ldp.transforms.elements.portable import PortableDomain
 
+UNREADABLE = "stopped before the next window"  # why a stream ended that lost too many rows
+FEW = 100  # rows that cannot be read, of which no share is known yet
 LOOK_EVERY = 0.5  # seconds between two looks at the results
 ASK_EVERY = 1.0  # seconds between two questions about the job
 LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
@@ -59,7 +63,6 @@ LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
 _NOT_STREAMED = {
     "people": ("group_by", "groups"),
     "question": ("bins", "quantiles", "between", "fan_out", "staged"),
-    "source": ("max_bad_rows",),
     "output": ("bad_rows_file",),
     "release": ("people_store",),
 }
@@ -259,10 +262,14 @@ def run_stream(given: Arguments, console: Console) -> int:
     begin(job.folder, job.identity, job.run_id)
     settings = question.settings
     watched = StreamProgress(job.folder, job.windows, settings.privacy.delta)
-    log = StreamLog(job, console)
+    log, left_out = StreamLog(job, console), LeftOut(job.folder)
     why, state = "", dict[str, Any]()
+
+    def too_many() -> str:
+        return _too_many(left_out, state["result"], settings.source.max_bad_rows)
+
     try:
-        why = _watch(pipeline, watched, log, stream, console, state)
+        why = _watch(pipeline, watched, log, stream, console, state, too_many)
     finally:
         watched.look()
         if has_ended(state):
@@ -276,10 +283,12 @@ def run_stream(given: Arguments, console: Console) -> int:
             forget_unfinished(job.folder)
         shutil.rmtree(job.folder / OPENED, ignore_errors=True)
         log.end(watched, failed=not why)
+        left_out.look()
+        say_left_out(left_out.rows, console)
     console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
     if settings.output.format == "json":
         print(terminal.printed_json(_as_json(job, watched, log, why)))
-    return DONE
+    return FAILED if why.startswith(UNREADABLE) else DONE
 
 
 def to_check(given: Arguments) -> Job:
@@ -342,8 +351,10 @@ def _watch(
     stream: StreamSettings,
     console: Console,
     state: dict[str, Any],
+    too_many: Callable[[], str],
 ) -> str:
-    """Run until the budget is used, the time is over, or Ctrl-C; why it ended.
+    """Run until the budget is used, the time is over, too many rows cannot be read, or Ctrl-C; why
+    it ended.
 
     What is written is complete. Windows that are open then are not released.
 
@@ -366,6 +377,8 @@ def _watch(
                 log.take(watched.new_steps())
                 if watched.is_used_up:
                     why = "the budget's releases are used"
+                elif said := too_many():
+                    why = f"{UNREADABLE}: {said}"
                 elif stream.stop_after and time.monotonic() - started > stream.stop_after:
                     why = "stopped after the time that was given"
     except KeyboardInterrupt:
@@ -374,6 +387,14 @@ def _watch(
         raise JobError(explain(state["error"])) from state["error"]
     _stop(state)
     return why or "the job ended"
+
+
+def _too_many(left_out: LeftOut, result: Any, most: float | None) -> str:
+    """Why no further window may be released; "" where it may, or where too little is known."""
+    if not left_out.look() or left_out.rows.unreadable.total() < FEW:
+        return ""
+    seen = rows_read(result)
+    return left_out.rows.too_many(seen, MAX_BAD_ROWS if most is None else most) if seen else ""
 
 
 def _wait(state: dict[str, Any]) -> None:

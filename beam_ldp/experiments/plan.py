@@ -30,6 +30,7 @@ from beam_ldp.experiments.lower_bounds import (
 from beam_ldp.experiments.simple import simple_power
 from beam_ldp.experiments.verdict import Counts, Verdict, decide
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
+from beam_ldp.randomizers.domain import written
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class ExperimentPlan:
                 raise ValueError(f"{name} must lie from {low:g} to {high:g}, got {rate!r}")
 
     def _check_arms(self) -> None:
+        object.__setattr__(self, "arms", written(self.arms, "arms"))
         least = 2 if self.kind == "arms" else 1
         several = len(self.arms) >= 2
         if len(self.arms) < least or (several and self.kind != "arms"):

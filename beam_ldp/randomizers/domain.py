@@ -6,12 +6,48 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from beam_ldp.randomizers.identity import digest_of
 
 OTHER = "other"
+
+
+def written(values: Iterable[Any], name: str = "values") -> tuple[str, ...]:
+    """Values of a public list as columns are read: integers as digits, `true` and `false`.
+
+    Everything else has no text of its own in a column, or several: 1.0, None, NaN, bytes, an Enum.
+
+    Args:
+        values: of the list.
+        name: of the argument, for errors.
+
+    Raises:
+        ValueError: naming the argument, and the place and type of what cannot be looked up.
+
+    >>> written(["red", 7, True])
+    ('red', '7', 'true')
+    """
+    if isinstance(values, str | bytes):
+        raise ValueError(f"{name} must be a list of values, got {type(values).__name__}")
+    return tuple(_written(value, name, i) for i, value in enumerate(values))
+
+
+def _written(value: Any, name: str, place: int) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    raise ValueError(
+        f"{name} must hold text, integers or truth values; the value at place {place} is of type "
+        f"{type(value).__name__}: write it as the text that the column holds"
+    )
 
 
 @dataclass(frozen=True)
@@ -23,11 +59,13 @@ class Domain:
     the device, before anything is sent.
 
     Args:
-        values: distinct strings, in the order of their indices.
+        values: distinct text, in the order of their indices; `written` tells what becomes of
+            integers and truth values.
         other: label of the last index; must not be one of the values.
 
     Raises:
-        ValueError: if the list is empty, repeats a value, or contains `other`.
+        ValueError: if the list is empty, repeats a value, contains `other`, or a value that no
+            column holds.
 
     >>> domain = Domain(("red", "green"))
     >>> domain.size, domain.encode(["green", "mauve", "red"]).tolist()
@@ -40,11 +78,9 @@ class Domain:
     other: str = OTHER
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "values", written(self.values))
         if not self.values:
             raise ValueError("values must hold at least one value")
-        if not all(isinstance(value, str) for value in self.values):
-            raise ValueError("values must be strings; numbers are written as their text")
         index = {value: i for i, value in enumerate(self.values)}
         if len(index) != len(self.values):
             raise ValueError("values must be distinct; the public list repeats one")
@@ -63,7 +99,10 @@ class Domain:
         try:
             lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
         except UnicodeDecodeError:
-            raise ValueError("the domain file must be UTF-8 text, one value per line") from None
+            raise ValueError(
+                "the domain file must be UTF-8 text, one value per line: convert it, for instance "
+                "by `iconv -f WINDOWS-1252 -t UTF-8`"
+            ) from None
         return cls(tuple(line for line in lines if line), other)
 
     @property

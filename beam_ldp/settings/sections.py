@@ -25,6 +25,7 @@ MAX_REPORTS = 10**12  # as the accountant is proved for
 MAX_LOCAL_EPSILON = 8.0
 # Odds of 163,000 to 1: above, a report protects nobody, and only the shuffle does.
 MOST_PROMISED = 12.0
+MAX_BAD_ROWS = 0.01  # of the rows that hold a value: what is lost moves a share by no more
 FORMATS = ("auto", "parquet", "csv", "jsonl", "text")
 DEAD_LETTER = "dead-letter"  # bad rows are listed; every other choice leaves no trace of them
 
@@ -43,14 +44,17 @@ class Source:
     delimiter: str = setting(
         "", "default: a comma, or a tab for .tsv", flag="csv-delimiter", metavar="CHAR"
     )
-    max_bad_rows: int | None = setting(
-        None, "release nothing if more rows than this cannot be used (default: no limit)", WHOLE,
-        flag="max-bad-rows", metavar="N",
+    max_bad_rows: float | None = setting(
+        None, "release nothing if more rows than this cannot be read as what the question asks: a "
+        "share below 1 of the rows that hold a value, or a number of rows (default: 0.01, and no "
+        "text that is not UTF-8)", NUMBER,
+        flag="max-bad-rows", metavar="SHARE",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.max_bad_rows is not None and self.max_bad_rows < 0:
-            raise SettingError("{source.max_bad_rows} must be >= 0")
+        most = self.max_bad_rows
+        if most is not None and not (0 <= most < 1 or (most >= 1 and most % 1 == 0)):
+            raise SettingError("{source.max_bad_rows} must be a share in [0, 1) or a whole number")
         one = self.delimiter
         if one and (len(one) != 1 or one in '"\r\n' or ord(one) > 127):
             raise SettingError("{source.delimiter} must be one ASCII character other than a quote")
@@ -296,6 +300,13 @@ class Privacy:
             )
         _check_count("privacy.expected_users", self.expected_users)
         self._check_local()
+        most = max(MOST_PROMISED, self.max_local_epsilon or 0.0)
+        if self.epsilon is not None and self.epsilon > most:
+            raise SettingError(
+                f"{{privacy.epsilon}} must be at most {most:g}, got {self.epsilon:g}: that already "
+                f"lets a reader tell two values of a person apart at odds of {odds(most)}, and "
+                "reports of that local epsilon keep it without any crowd"
+            )
 
     def hiding_share(self, people: int, least: int) -> float:
         """Share of so many people who hide each other, as far as a plan counts on it.

@@ -29,12 +29,12 @@ from beam_ldp.pipelines.inputs.line_formats import (
     MARK,
     MISSING_COLUMN,
     TOO_LONG,
-    UNDECODABLE,
     WRONG_FIELDS,
     Lines,
     Problem,
     Row,
     row_of,
+    text_of,
 )
 
 csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # a field may be as long as a line
@@ -277,10 +277,7 @@ def _row(fields: Fields | Problem | None, width: int, wanted: Sequence[int | Non
 
 
 def _text(field: str) -> str | None | Problem:
-    try:
-        return field.encode("latin-1").decode("utf-8") or None
-    except UnicodeDecodeError:
-        return Problem(UNDECODABLE)
+    return text_of(field.encode("latin-1")) or None
 
 
 def _by_arrow(

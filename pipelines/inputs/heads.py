@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import io
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, is_cut, opened
+from beam_ldp.pipelines.records.gates import with_hint
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.settings.fields import nearest
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
@@ -60,7 +60,7 @@ class Head:
         path: of the file.
         fields: its columns.
         blocks: its first rows, as workers will read them.
-        bad: why lines among them are no rows, and how many.
+        bad: lines among them that are no rows.
         num_rows: rows of the whole file where that is known, else of the head.
         whole: whether `num_rows` are all.
         schema: of Parquet.
@@ -69,7 +69,7 @@ class Head:
     path: str
     fields: tuple[Field, ...]
     blocks: tuple[TableBlock, ...] = ()
-    bad: Counter[str] = field(default_factory=Counter)
+    bad: tuple[BadRowBlock, ...] = ()
     num_rows: int = 0
     whole: bool = True
     schema: pa.Schema | None = None
@@ -258,30 +258,35 @@ def _text_head(path: str, reader: RowReader) -> Head:
     if reader.input_format == "jsonl":  # not every object needs to have every name
         objects = _json_objects(io.BytesIO(content))
         fields = tuple(Field(name) for name in dict.fromkeys(chain.from_iterable(objects)))
-    if reader.input_format == "csv" and _unreadable(content.removeprefix(line_formats.MARK)):
-        raise InputFileError(
-            f"{path}: its first line, which must name the columns, is no text in UTF-8"
-        )
-    blocks, bad = [], Counter[str]()
-    for found in reader.rows_of(path, io.BytesIO(content)):
-        if isinstance(found, BadRowBlock):
-            bad.update(row.reason for row in found)
-        else:
+    if reader.input_format == "csv":
+        problem = _header_problem(content.removeprefix(line_formats.MARK))
+        if problem:
+            raise InputFileError(
+                f"{path}: its first line, which must name the columns, is no text in UTF-8: "
+                f"{with_hint(problem)}"
+            )
+    blocks, bad = [], []
+    for found in replace(reader, bad_rows="dead_letter").rows_of(path, io.BytesIO(content)):
+        if isinstance(found, TableBlock):
             blocks.append(found)
-    if not whole:  # the end of the head may lie within quotes
-        del bad[line_formats.BAD_QUOTES]
-    num_rows = sum(map(len, blocks)) + bad.total()
-    return Head(path, fields, tuple(blocks), bad, num_rows, whole)
+            continue
+        known = [
+            (row.position, row.reason)
+            for row in found  # the end of the head may lie within quotes
+            if whole or row.reason != line_formats.BAD_QUOTES
+        ]
+        bad.append(BadRowBlock.of(path, known))
+    num_rows = sum(map(len, blocks)) + sum(map(len, bad))
+    return Head(path, fields, tuple(blocks), tuple(bad), num_rows, whole)
 
 
-def _unreadable(content: bytes) -> bool:
-    first = content.split(b"\n", 1)[0]
-    try:
-        return (
-            b"\0" in first or not first.decode("utf-8").rstrip("\r").replace("\t", "").isprintable()
-        )
-    except UnicodeDecodeError:
-        return True
+def _header_problem(content: bytes) -> str:
+    """Why the first line is none of names; "" where it is."""
+    first = line_formats.text_of(content.split(b"\n", 1)[0])
+    if isinstance(first, line_formats.Problem):
+        return first.reason
+    plain = first.rstrip("\r").replace("\t", "")
+    return "" if plain.isprintable() else "it holds control characters"
 
 
 # Columns that flags name --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ what a line holds, and no reason quotes it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -15,22 +16,24 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from beam_ldp.randomizers.identity import canonical_id
-from beam_ldp.transforms.elements.columns import BAD_USER, REASONS
+from beam_ldp.transforms.elements import columns
+from beam_ldp.transforms.elements.columns import REASONS
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 16 << 20
 MARK = b"\xef\xbb\xbf"  # of byte order, at the beginning of a file
 
-UNDECODABLE = "undecodable text"
+UNDECODABLE = REASONS[columns.UNDECODABLE]
+WINDOWS_1252 = f"{UNDECODABLE} that looks like Windows-1252 or Latin-1"
 TOO_LONG = "line too long"
 WRONG_FIELDS = "wrong number of fields"
 BAD_QUOTES = "unbalanced quotes"
 NOT_JSON = "not a JSON object"
 NOT_SCALAR = "field is neither text nor number"
-NOT_NUMBER = "NaN or infinite"
+NAN, INFINITE = REASONS[columns.NAN], REASONS[columns.INFINITE]
 NOT_NUMBERS = "list of something else than numbers"
-MISSING_COLUMN = "missing column"
-NOT_ID = REASONS[BAD_USER]
+MISSING_COLUMN = REASONS[columns.MISSING]
+NOT_ID = REASONS[columns.BAD_USER]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,18 @@ class Problem:
 
 # The wanted fields of one line in order (None: null), or why there are none.
 Row = tuple[str | None, ...] | Problem
+
+
+_NOT_1252 = re.compile(rb"[\x80-\xff]{3}|[\x81\x8d\x8f\x90\x9d]")
+
+
+def text_of(raw: bytes) -> str | Problem:
+    """The text, or what its bytes look like: in Windows-1252 letters beyond ASCII stand alone or in
+    pairs, in encodings of other scripts they come in runs."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Problem(UNDECODABLE if _NOT_1252.search(raw) else WINDOWS_1252)
 
 
 def row_of(fields: Sequence[str | None | Problem]) -> Row:
@@ -132,16 +147,14 @@ def _read_lines(stream: BinaryIO, row: Callable[[bytes], Row | None]) -> Iterato
 def _text_row(line: bytes) -> Row | None:
     if not line.strip():
         return None
-    try:
-        return (line.decode("utf-8"),)
-    except UnicodeDecodeError:
-        return Problem(UNDECODABLE)
+    return row_of([text_of(line)])
 
 
 def read_json_lines(
     stream: BinaryIO, columns: Sequence[str], user_id: str | None = None, lists: bool = False
 ) -> Iterator[Lines]:
-    """Each line is a JSON object; numbers keep the text that they were written as.
+    """Each line is a JSON object; numbers keep the text that they were written as. A field that
+    an object lacks is null.
 
     With `lists` a field may hold a list of numbers, which becomes the text that spells it. The
     field `user_id`, which follows the columns, holds text or an integer.
@@ -153,12 +166,8 @@ class _Number(str):
     """A number as it was written."""
 
 
-class _NotFinite:
-    """What JSON's NaN and Infinity become."""
-
-
-def _not_finite(_: str) -> _NotFinite:
-    return _NotFinite()
+def _not_finite(text: str) -> Problem:
+    return Problem(NAN if text == "NaN" else INFINITE)
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
@@ -177,13 +186,9 @@ def _json_row(line: bytes, columns: Sequence[str], user_id: str | None, lists: b
     found = json_object(line)
     if found is None:
         return Problem(NOT_JSON)
-    fields = [
-        _json_field(found[column], lists) if column in found else Problem(MISSING_COLUMN)
-        for column in columns
-    ]
+    fields = [_json_field(found.get(column), lists) for column in columns]
     if user_id is not None:
-        known = user_id in found
-        fields.append(_json_id(found[user_id]) if known else Problem(MISSING_COLUMN))
+        fields.append(_json_id(found.get(user_id)))
     return row_of(fields)
 
 
@@ -191,7 +196,7 @@ def _json_id(value: Any) -> str | None | Problem:
     """A number in JSON has no type of its own: 7, 7.0 and 70e-1 are one."""
     if isinstance(value, bool):
         return Problem(NOT_ID)
-    if isinstance(value, _NotFinite):
+    if isinstance(value, Problem):
         return None
     if isinstance(value, _Number) and not value.lstrip("-").isdecimal():
         try:
@@ -206,23 +211,23 @@ def _json_field(value: Any, lists: bool) -> str | None | Problem:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, _NotFinite):
-        return Problem(NOT_NUMBER)
+    if isinstance(value, Problem):
+        return value
     if lists and isinstance(value, list):
         return _json_list(value)
     if not isinstance(value, str):
         return Problem(NOT_SCALAR)
     try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that are no text, or an escaped half of a surrogate pair
+        return text_of(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # an escaped half of a surrogate pair
         return Problem(UNDECODABLE)
-    return value
 
 
 def _json_list(items: list[Any]) -> str | Problem:
     """The list as text; a list of one number is that number."""
-    if any(isinstance(item, _NotFinite) for item in items):
-        return Problem(NOT_NUMBER)
+    for item in items:
+        if isinstance(item, Problem):
+            return item
     if not all(isinstance(item, _Number) for item in items):
         return Problem(NOT_NUMBERS)
     return items[0] if len(items) == 1 else f"[{','.join(items)}]"

@@ -6,6 +6,7 @@ never part of a reason, of an error or of a log line.
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from apache_beam.io.filesystem import BeamIOError, CompressedFile, CompressionTy
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.pipelines.usage import TEXT_COLUMN
@@ -31,6 +33,7 @@ BadRows = Literal["dead_letter", "other", "zero"]
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
 METRICS, BYTES_READ = "beam_ldp.pipelines", "bytes_read"  # what readers count, and where
+BAD_LINES = "bad_lines"
 
 _ENDINGS: dict[str, InputFormat] = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv",
@@ -58,12 +61,14 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
 
     Raises:
         InputFileError: if nothing matches or the place cannot be reached.
+        UsageError: if a file belongs to a table of Delta, Iceberg or Hudi.
     """
     try:
         found = matching_or_inside(full_path(pattern))
     except (BeamIOError, ValueError, OSError) as error:
         raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
     names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]
+    refuse_tables([path for path, _ in names] or [f"{full_path(pattern).rstrip('/')}/data/"])
     names = [(path, size) for path, size in names if not is_hidden(path)]
     if not names:
         raise InputFileError(f"{pattern}: no file matches")
@@ -88,6 +93,44 @@ def full_path(path: str) -> str:
     if FileSystems.get_scheme(path) not in (None, "", "file"):
         return path
     return os.path.realpath(path.removeprefix("file://"))
+
+
+_REMOTE_FOLDERS = 32  # that are searched for the log of a table: each search is a round trip
+
+
+def refuse_tables(paths: Sequence[str]) -> None:
+    """A UsageError if a file lies in the folder of a Delta, an Iceberg or a Hudi table.
+
+    Such a folder keeps the files of deleted and rewritten rows; its log tells which files count.
+    """
+    folders = sorted({path.rpartition("/")[0] for path in paths})
+    if folders and "://" in folders[0]:
+        folders = folders[:_REMOTE_FOLDERS]
+    searched: set[str] = set()
+    for folder in folders:
+        while folder and not folder.endswith(":/") and folder not in searched:
+            searched.add(folder)
+            above, _, name = folder.rpartition("/")
+            logs = {"Delta": (folder, "_delta_log/*"), "Hudi": (folder, ".hoodie/*")}
+            if name in ("data", "metadata"):
+                logs["Iceberg"] = (above, "metadata/*.metadata.json*")
+            for kind, (root, log) in logs.items():
+                if _holds(root, log):
+                    raise UsageError(
+                        f"{root} is the folder of a table ({kind}), which also holds deleted and "
+                        "rewritten rows: export a snapshot of the table as Parquet to another "
+                        "folder, and read that"
+                    )
+            folder = above
+
+
+def _holds(folder: str, names: str) -> bool:
+    if "://" not in folder:
+        return next(glob.iglob(f"{glob.escape(folder)}/{names}"), None) is not None
+    try:
+        return bool(FileSystems.match([f"{folder}/{names}"], [1])[0].metadata_list)
+    except (BeamIOError, ValueError, OSError):  # a place that cannot be listed has no files
+        return False
 
 
 def is_hidden(path: str) -> bool:
@@ -219,7 +262,7 @@ class _ReadSplit(beam.DoFn):
 
     def __init__(self, reader: RowReader) -> None:
         self._reader = reader
-        self._bad = Metrics.counter(METRICS, "bad_lines")
+        self._bad = Metrics.counter(METRICS, BAD_LINES)
         self._bytes = Metrics.counter(METRICS, BYTES_READ)
 
     def process(self, split: Split) -> Iterator[Any]:

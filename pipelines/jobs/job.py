@@ -162,8 +162,8 @@ def run_pipeline(
     flags: Sequence[str],
     staging: str,
     console: Console,
-) -> None:
-    """Build and run to the end; what comes out is in `staging`.
+) -> Any:
+    """Build and run to the end; what comes out is in `staging`. Gives Beam's result.
 
     Raises:
         UsageError: if Beam refuses its flags.
@@ -175,7 +175,7 @@ def run_pipeline(
         raise UsageError(str(error)) from None
     build(pipeline).write(staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
-    watch.run(pipeline, console, f"{settings.doing} {what}", settings.input_bytes)
+    return watch.run(pipeline, console, f"{settings.doing} {what}", settings.input_bytes)
 
 
 # Beam's own flags ---------------------------------------------------------------------------------

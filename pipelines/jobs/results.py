@@ -183,6 +183,7 @@ class WorkerResults:
         bad_rows: the lines of bad_rows.jsonl.
         report_digest: set digest of memoized reports (who sent which) or of envelopes.
         identity: of the release, as the job that made it was told.
+        rows_read: as the engine counted them; 0 where it does not count.
     """
 
     releases: list[Release]
@@ -190,6 +191,12 @@ class WorkerResults:
     bad_rows: bytes
     report_digest: str | None = None
     identity: ReleaseIdentity | None = None
+    rows_read: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that were read, as far as the engine counts them: at least those that are known."""
+        return max(self.rows_read, self.num_reports + self.num_bad_rows)
 
     @property
     def num_reports(self) -> int:

@@ -44,7 +44,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from beam_ldp.pipelines.inputs.sources import BYTES_READ, METRICS
+from beam_ldp.pipelines.inputs.sources import BAD_LINES, BYTES_READ, METRICS
 
 _SEEN_AFTER = 2.0  # seconds
 _SAID_EVERY = 30.0  # seconds between two lines where there is no terminal
@@ -196,6 +196,11 @@ def counter(result: Any, name: str, namespace: str = "beam_ldp") -> int:
     except Exception:  # some runners have no metrics, or none yet
         return 0
     return sum(int(c.result or 0) for c in found)
+
+
+def rows_read(result: Any) -> int:
+    """All rows that were read, those included that do not come apart; 0 if unknown."""
+    return counter(result, "rows_read") + counter(result, BAD_LINES, METRICS)
 
 
 # What bundles of the local runner have told: by bundle, by namespace and name of a counter.

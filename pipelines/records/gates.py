@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,11 +16,16 @@ from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.pipelines.records.wording import many, number, verb
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
+from beam_ldp.settings.sections import MAX_BAD_ROWS, MAX_LOCAL_EPSILON, odds
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from beam_ldp.pipelines.settings import Settings
     from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
+
+
+_UNDECODABLE = "undecodable text"  # what such reasons begin with
 
 
 @dataclass(frozen=True)
@@ -128,27 +135,159 @@ def gate_reports(
         needed = f"{notice.min_reports:,} of the people asked must answer ({needed})"
     raise NothingReleasedError(
         f"nothing was released: {many(notice.num_reports, 'report')} received, "
-        f"{needed}{_bad_rows_said(bad_rows)}"
+        f"{needed}{BadRows.of(bad_rows).most_often}"
     )
 
 
-def _bad_rows_said(bad_rows: bytes) -> str:
-    from beam_ldp.pipelines.jobs.results import reasons_of
+# Why rows cannot be read, with what to do.
+_WHAT_TO_DO = {
+    "wrong type": "values of a list are text, integers or truth values",
+    "whole number that became a float": "a reader made floats of integers beside nulls: keep them "
+    "integers, with pandas by astype('Int64'), or read them as text",
+    "integer that the list writes with leading zeros": "a reader dropped the zeros of codes such "
+    "as 01: read the column as text",
+    "not a number": "a mean, and bins, take numbers or text that spells them",
+    "number with a comma": "write a decimal point and no separator of thousands, as in 1234.5",
+    "user id of wrong type": "ids are integers, decimals of scale 0, floats without a fraction, "
+    "text or bytes",
+    "no user id": "is that the column of ids?",
+    "wrong number of coordinates": "see --dimension",
+    "neither 0 nor 1": "--norm binary is for those",
+    "undecodable text": "text must be UTF-8: convert it, a file of lines for instance by "
+    "`iconv -f ENCODING -t UTF-8 FILE > NEW`",
+    "undecodable text that looks like Windows-1252 or Latin-1": "if the whole file is, convert it "
+    "by `iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`",
+    "wrong number of fields": "see --csv-delimiter",
+    "not a JSON object": "see --input-format",
+    "list of something else than numbers": "see --column",
+}
 
-    reasons = reasons_of(bad_rows)
-    if not reasons:
-        return ""
-    ((reason, _),) = reasons.most_common(1)
-    return f"; {many(reasons.total(), 'row')} could not be used, most often: {reason}"
+
+def with_hint(reason: str) -> str:
+    """Why rows cannot be read, and what to do."""
+    return f"{reason}; {_WHAT_TO_DO[reason]}" if reason in _WHAT_TO_DO else reason
 
 
-def gate_bad_rows(num_bad_rows: int, settings: Settings[Any]) -> None:
-    """More bad rows than allowed: nothing is released."""
-    if settings.source.max_bad_rows is not None and num_bad_rows > settings.source.max_bad_rows:
-        raise NothingReleasedError(
-            f"nothing was released: {num_bad_rows:,} bad rows, --max-bad-rows is "
-            f"{settings.source.max_bad_rows:,}"
+@dataclass(frozen=True)
+class BadRows:
+    """Rows that cannot be used, by reason.
+
+    Attributes:
+        without_value: they hold none, or are left out as declared.
+        unreadable: they hold something that cannot be read as what the question asks.
+        undecodable: where the first row stands that is not UTF-8.
+    """
+
+    without_value: Counter[str]
+    unreadable: Counter[str]
+    undecodable: str = ""
+
+    @classmethod
+    def of(cls, lines: bytes) -> BadRows:
+        """What lines of bad_rows.jsonl tell."""
+        from beam_ldp.transforms.elements.columns import WITHOUT_VALUE  # loads Beam
+
+        found, undecodable = cls(Counter(), Counter()), ""
+        for line in lines.splitlines():
+            told = json.loads(line)
+            reason, count = told["reason"], told.get("rows", 1)
+            kind = found.without_value if reason in WITHOUT_VALUE else found.unreadable
+            kind[reason] += count
+            if reason.startswith(_UNDECODABLE) and not undecodable and told["position"] >= 0:
+                place = "row" if ".parquet" in told["source"] else "line"
+                undecodable = f"{place} {told['position']} of {told['source']} is not UTF-8"
+        return cls(found.without_value, found.unreadable, undecodable)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Of all of them."""
+        return self.without_value + self.unreadable
+
+    @property
+    def most_often(self) -> str:
+        """The end of a sentence about rows that are missing; "" where none is bad."""
+        reasons = self.reasons
+        if not reasons:
+            return ""
+        ((reason, _),) = reasons.most_common(1)
+        return (
+            f"; {many(reasons.total(), 'row')} could not be used, most often: {with_hint(reason)}"
         )
+
+    def too_many(self, num_rows: int, most: float | None, least: float = 0.0) -> str:
+        """Why nothing may be released; "" where it may.
+
+        Args:
+            num_rows: rows that were read, these included.
+            most: as `--max-bad-rows`.
+            least: a share that is allowed whatever `most` says.
+        """
+        bad = self.unreadable.total()
+        held = max(bad, num_rows - self.without_value.total())
+        limit = MAX_BAD_ROWS if most is None else most
+        text_is_lost = most is None and any(r.startswith(_UNDECODABLE) for r in self.unreadable)
+        allowed = limit if limit >= 1 else max(limit, least) * held
+        if not bad or (bad <= allowed and not text_is_lost):
+            return ""
+        where = f"{self.undecodable}: " if self.undecodable else ""
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.unreadable.most_common(3))
+        hint = _WHAT_TO_DO.get(self.unreadable.most_common(1)[0][0], "")
+        allows = f"--max-bad-rows is {limit:g}"
+        if text_is_lost:
+            allows = "such text is left out only where --max-bad-rows is given"
+        return (
+            f"{where}{bad:,} of {many(held, 'row')} that hold a value cannot be read ({reasons}); "
+            f"{hint}{'; ' if hint else ''}{allows}"
+        )
+
+
+def gate_bad_rows(
+    bad_rows: bytes, num_rows: int, settings: Settings[Any], of_people: bool = True
+) -> BadRows:
+    """The rows that could not be used.
+
+    Args:
+        bad_rows: lines of bad_rows.jsonl.
+        num_rows: rows that were read, these included.
+        settings: what was asked for.
+        of_people: they are rows, and not envelopes, of which strangers may forge any number: those
+            are limited only where a limit is given.
+
+    Raises:
+        NothingReleasedError: if more than allowed could not be read.
+    """
+    found, most = BadRows.of(bad_rows), settings.source.max_bad_rows
+    if (of_people or most is not None) and (said := found.too_many(num_rows, most)):
+        raise NothingReleasedError(f"nothing was released: {said}")
+    return found
+
+
+def say_left_out(found: BadRows, console: Console, people: int | None = None) -> None:
+    """What the result does not speak of, on the console.
+
+    Args:
+        found: the rows that could not be used.
+        console: where it is said.
+        people: who count, where they may have several rows: rows say nothing of those without any.
+    """
+    for what, reasons in (
+        ("hold no value", found.without_value),
+        ("cannot be read", found.unreadable),
+    ):
+        if reasons:
+            listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+            said = f"{many(reasons.total(), 'row')} {what} ({listed})"
+            console.print(said, style="dim", highlight=False, soft_wrap=True, markup=False)
+    lost = found.unreadable.total()
+    if people is not None and lost > MAX_BAD_ROWS * (lost + people):
+        said = f"All rows of up to {many(lost, 'person')} may be among them ({people:,} count)"
+        console.print(said, style="dim", highlight=False, soft_wrap=True)
+    if found.reasons:
+        console.print(
+            "The result is about the other rows: where what a row holds decides whether it is left "
+            "out, the result is biased, and no error bar shows it",
+            style="dim", highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 NEVER = 1e-6  # how often honest reports bring an estimate that far, for a whole list
@@ -205,8 +344,33 @@ def gate_length(release: Release, radius: float) -> tuple[str, ...]:
 
 def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     """Said before anything is read, of a mechanism that by itself hides hardly anything."""
+    draw = _draw_warning(mechanism, settings)
+    return draw + (() if settings.noise.simulated else _weak_alone(mechanism, settings))
+
+
+MOST_OF_A_DRAW = 1.5  # times the bars without it; what is more is worth a word
+
+
+def _draw_warning(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
+    """Where bars are wide because persons may have several rows, and a flag says they have not."""
+    asked = hasattr(settings.question, "one_row_each") and isinstance(mechanism, LocalRandomizer)
+    if not asked or settings.sampling != "iid":
+        return ()
+    n = settings.planned_reports
+    wide, narrow = (mechanism.variance(n, None, kind).max() for kind in ("iid", "fixed"))
+    times = math.sqrt(wide / narrow)
+    if times < MOST_OF_A_DRAW:
+        return ()
+    return (
+        f"error bars are {number(times)} times as wide as the noise alone makes them: they allow "
+        "for the draw of one row of each person. Where every person has one row, give "
+        "--one-row-each",
+    )
+
+
+def _weak_alone(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     local = mechanism.local_epsilon
-    if settings.noise.simulated or local <= MAX_LOCAL_EPSILON:
+    if local <= MAX_LOCAL_EPSILON:
         return ()
     if math.isinf(local) and settings.privacy.trust_shuffler:
         return (

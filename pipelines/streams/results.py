@@ -49,7 +49,7 @@ from beam_ldp.pipelines.outputs import (
     private_folder,
     write_private,
 )
-from beam_ldp.pipelines.records.gates import price_of
+from beam_ldp.pipelines.records.gates import BadRows, price_of
 from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
@@ -174,6 +174,32 @@ class WriteStreamBadRows(beam.DoFn):
             f"{hashlib.sha256(content).hexdigest()[:24]}.jsonl"  # a repeated step writes it again
         )
         write_private(f"{self._folder}/{name}", content)
+
+
+class LeftOut:
+    """The rows of a stream that could not be used since now, as workers list them.
+
+    Args:
+        folder: of the stream.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Path(private_folder(str(folder)), BAD_ROWS)
+        self._seen = {path.name for path in self._folder.glob("*.jsonl")}
+        self._lines = b""
+
+    def look(self) -> bool:
+        """Take in what is new; whether there was any."""
+        new = {path.name: path for path in self._folder.glob("*.jsonl")}
+        new = {name: path for name, path in new.items() if name not in self._seen}
+        self._lines += b"".join(path.read_bytes() for path in new.values())
+        self._seen |= new.keys()
+        return bool(new)
+
+    @property
+    def rows(self) -> BadRows:
+        """All of them."""
+        return BadRows.of(self._lines)
 
 
 class MarkOpenWindows(beam.DoFn):

@@ -25,7 +25,7 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden, refuse_tables
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 
 HELD_ROWS = 1 << 14  # of one partition, before they leave as a block
@@ -89,6 +89,7 @@ def as_pattern(pattern: str) -> str:
 
 
 def _path(file: Any) -> str:
+    refuse_tables([str(file.path)])
     return str(file.path)
 
 

@@ -23,7 +23,8 @@ PARTS = (
         "source", Source, DATA, only=("max_bad_rows",),
         own={
             "max_bad_rows": {
-                "help": "decide nothing if more envelopes than this are refused (default: no limit)"
+                "help": "decide nothing if more envelopes than this are refused: a share below 1, "
+                "or a number (default: no limit)"
             }
         },
     ),

@@ -87,8 +87,8 @@ PARTS = (
         only=("max_bad_rows",),
         own={
             "max_bad_rows": {
-                "help": "release nothing if more envelopes than this are refused (default: "
-                "no limit)"
+                "help": "release nothing if more envelopes than this are refused: a share below 1, "
+                "or a number (default: no limit)"
             }
         },
     ),

@@ -93,6 +93,12 @@ def test_smaller_rates_and_both_sides():
     )
 
 
+def test_arms_are_spelled_as_columns_are_read():
+    assert design_experiment(**ASKED, arms=[False, True]).arms == ("false", "true")
+    with pytest.raises(ValueError, match="^arms must hold text"):
+        design_experiment(**ASKED, arms=[0.0, 1.0])
+
+
 def test_several_arms_share_alpha_and_are_corrected():
     plan = design_experiment(**ASKED, arms=["now", "red", "green"])
     pair = design_experiment(**ASKED)

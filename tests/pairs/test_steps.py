@@ -193,10 +193,10 @@ def meanwhile(patch: pytest.MonkeyPatch, what: Callable[[], Any]) -> Callable[[]
     found: list[Any] = []
     real = run.gate_bad_rows
 
-    def both(*arguments: Any) -> None:
+    def both(*arguments: Any) -> Any:
         patch.setattr(run, "gate_bad_rows", real)
         found.append(what())
-        real(*arguments)
+        return real(*arguments)
 
     patch.setattr(run, "gate_bad_rows", both)
     return lambda: found

@@ -66,7 +66,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def flags(program: str, ledger: Path, *more: str, **named: str) -> list[str]:
+def flags(program: str, ledger: Path | str, *more: str, **named: str) -> list[str]:
     told = {
         "input": "in.csv",
         "column": "colour" if program == FREQUENCY else "delay",
@@ -75,7 +75,7 @@ def flags(program: str, ledger: Path, *more: str, **named: str) -> list[str]:
         "delta": "1e-8",
         "min-reports": "1000",
         "dataset": "flights",
-        "ledger": f"sqlite:///{ledger}",
+        "ledger": f"sqlite:///{ledger}" if ledger else "",
         "output": "out",
         **({"domain": "list.txt"} if program == FREQUENCY else {"radius": "20"}),
         **{name.replace("_", "-"): value for name, value in named.items()},
@@ -123,9 +123,9 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
     "misspelt group": (FREQUENCY, wrote("g.txt", "a\n"), {"group_by": "colours", "groups": "g.txt"},
         MISUSED, "--group-by colours: no such column (did you mean colour?)"),
     "text column for mean": (MEAN, nothing, {"column": "colour"}, MISUSED,
-        "--column colour: none of the first 20 rows of"),
+        "--column colour: of the first rows of"),
     "text column of Parquet for mean": (MEAN, parquet("t.parquet", uid=[1, 2], w=[SECRET] * 2),
-        {"input": "t.parquet", "column": "w"}, MISUSED, "can be used: not a number"),
+        {"input": "t.parquet", "column": "w"}, MISUSED, "cannot be read (2 not a number)"),
     "floats as values of a list": (FREQUENCY, parquet("v.parquet", uid=[1, 2], colour=[1.0, 2.0]),
         {"input": "v.parquet"}, MISUSED, "astype('Int64')"),
     "column missing in a further file": (MEAN, wrote("z.csv", "uid,lateness\n7,8\n"),
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
         uid=pa.array([0], pa.timestamp("us"))), {"input": "t.parquet"}, MISUSED,
         "declares timestamp[us], which cannot hold ids"),
     "ids that are fractions": (FREQUENCY, parquet("t.parquet", colour=["red"], uid=[0.5]),
-        {"input": "t.parquet"}, MISUSED, "--user-id uid: none of the first 1 row of"),
+        {"input": "t.parquet"}, MISUSED, "--user-id uid: of the first rows of"),
     "mixed kinds of ids": (FREQUENCY, wrote("z.csv", f"uid,colour\n{SECRET},red\n"),
         {"input": "*.csv"}, MISUSED, "would count as two people"),
     "empty file": (FREQUENCY, wrote("e.csv", ""), {"input": "e.csv"}, MISUSED,
@@ -159,6 +159,26 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
         MISUSED, "it looks like UTF-16"),
     "NUL bytes": (FREQUENCY, wrote("n.csv", b"uid,colour\n" + bytes(200)), {"input": "n.csv"},
         MISUSED, "is no text in UTF-8"),
+    "decimal commas": (MEAN, wrote("c.csv", 'uid,delay\n1,"3,5"\n2,"4,5"\n3,7\n'),
+        {"input": "c.csv"}, MISUSED, "(2 number with a comma); write a decimal point"),
+    "Latin-1": (FREQUENCY, wrote("l.csv", ROWS.replace("red", "r\xf6t").encode("latin-1")),
+        {"input": "l.csv"}, MISUSED, "l.csv is not UTF-8: "),
+    "Latin-1 without a trace": (FREQUENCY, wrote("l.csv", "uid,colour\n1,red\n2,r\xf6t\n".encode(
+        "latin-1")), {"input": "l.csv", "bad_rows": "other"}, MISUSED,
+        "line 3 of"),
+    "names of columns in Latin-1": (FREQUENCY, wrote("l.csv", "uid,colour,H\xf6he\n".encode(
+        "latin-1")), {"input": "l.csv"}, MISUSED, "iconv -f WINDOWS-1252 -t UTF-8"),
+    "list in Latin-1": (FREQUENCY, wrote("d.txt", "r\xf6t\n".encode("latin-1")),
+        {"domain": "d.txt"}, MISUSED, "must be UTF-8 text, one value per line: convert it"),
+    "zeros that a reader dropped": (FREQUENCY, both(wrote("d.txt", "01\n02\n"), parquet(
+        "z.parquet", uid=[1, 2], colour=[1, 2])), {"input": "z.parquet", "domain": "d.txt"},
+        MISUSED, "(2 integer that the list writes with leading zeros)"),
+    "groups that a reader made floats of": (FREQUENCY, both(wrote("g.txt", "1\n2\n"), parquet(
+        "g.parquet", uid=[1, 2], colour=["red"] * 2, town=[1.0, 2.0])),
+        {"input": "g.parquet", "group_by": "town", "groups": "g.txt"}, MISUSED,
+        "(2 whole number that became a float)"),
+    "an epsilon that needs no crowd": (FREQUENCY, nothing, {"local_epsilon": "", "epsilon": "1e9",
+        "expected_users": "9000"}, MISUSED, "--epsilon must be at most 12, got 1e+09"),
     "semicolons": (FREQUENCY, wrote("s.csv", ROWS.replace(",", ";")), {"input": "s.csv"}, MISUSED,
         "has no ',' but ';': give --csv-delimiter ';'"),
     "semicolons of a mean": (MEAN, wrote("s.csv", ROWS.replace(",", ";")), {"input": "s.csv"},
@@ -199,7 +219,7 @@ def told(case: tuple[Any, ...], ledger: Path) -> list[str]:
     program, _, named, *_ = case
     named = dict(named)
     switches = ["--overwrite"] if named.pop("overwrite", "") else []
-    return flags(program, ledger, *switches, **named)
+    return flags(program, named.pop("ledger", ledger), *switches, **named)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -268,11 +288,15 @@ def test_inputs_that_are_odd_and_sound(
         (FREQUENCY, wrote("d.txt", "blue\n"), {"domain": "d.txt"},
          "none of the first values of column colour is in its list"),
         (FREQUENCY, wrote("x.csv", "uid,colour\n" + ",red\n" * 3 + "1,red\n"), {"input": "x.csv"},
-         "most cannot be used, most often: no user id"),
+         "most hold no value; 3 rows could not be used, most often: no user id"),
         (MEAN, wrote("x.csv", "uid,delay\n1,\n2,\n"), {"input": "x.csv"},
          "most often: null"),
         (FREQUENCY, nothing, {"local_epsilon": "9", "max_local_epsilon": "9"}, "at odds of"),
         (FREQUENCY, nothing, {"seed": "1"}, "no privacy guarantee"),
+        (FREQUENCY, both(folder("out"), wrote("out/privacy.json", "{}")), {"ledger": "",
+         "overwrite": "1"}, "at the sum of their privacy costs"),
+        (MEAN, nothing, {"local_epsilon": "", "epsilon": "1", "expected_users": "1e5",
+         "max_local_epsilon": "8"}, "give --one-row-each"),
     ],
 )  # fmt: skip
 def test_what_is_doubtful_is_warned_of(
@@ -280,7 +304,8 @@ def test_what_is_doubtful_is_warned_of(
     granted: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     write(place)
-    assert check.main([program, *flags(program, granted, **named), "--format=json"]) == DONE
+    given = told((program, write, named), granted)
+    assert check.main([program, *given, "--format=json"]) == DONE
     checks = json.loads(capsys.readouterr().out)["checks"]
     (warning,) = [one["said"] for one in checks if one["status"] == "warning"]
     assert said in warning

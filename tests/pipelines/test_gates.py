@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from types import SimpleNamespace
@@ -9,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from beam_ldp.accounting import PrivacyBound, shuffled_event
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts
+from beam_ldp.pipelines.jobs.results import bad_row_lines
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import (
+    BadRows,
     NothingReleasedError,
     Price,
     gate_bad_rows,
@@ -21,13 +25,14 @@ from beam_ldp.pipelines.records.gates import (
     gate_reports,
     price_as_json,
     price_of,
+    say_left_out,
     weak_warnings,
 )
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings import Noise, Output, People, Privacy, Shuffling, Source
-from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
+from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, WithheldRelease
 
 pytestmark = pytest.mark.exact
 
@@ -61,14 +66,61 @@ def price(epsilon: float = 0.5) -> Price:
 # Rows and reports -------------------------------------------------------------------------------
 
 
-def test_as_many_bad_rows_as_allowed_are_allowed() -> None:
-    gate_bad_rows(5, asked(max_bad_rows=5))
-    gate_bad_rows(10**9, asked())
-    for most, found in ((5, 6), (0, 1)):
-        with pytest.raises(
-            NothingReleasedError, match=f"{found} bad rows, --max-bad-rows is {most}"
-        ):
-            gate_bad_rows(found, asked(max_bad_rows=most))
+def listed(**reasons: int) -> bytes:
+    """Lines of bad_rows.jsonl, of rows without a value (`null`) and of others."""
+    rows = [(i, name.replace("_", " ")) for name, n in reasons.items() for i in range(3, n + 3)]
+    return "".join(f"{line}\n" for line in bad_row_lines(BadRowBlock.of("a.csv", rows))).encode()
+
+
+@pytest.mark.parametrize(
+    ("bad", "most", "refused"),
+    [
+        ({"wrong_type": 10}, None, ""),
+        ({"wrong_type": 11}, None, "11 of 1,000 rows that hold a value cannot be read"),
+        ({"wrong_type": 10, "null": 10}, None, "10 of 990 rows that hold a value .*rows is 0.01"),
+        ({"null": 900, "NaN": 50, "no_user_id": 50}, None, ""),
+        ({"null": 900, "not_a_number": 100}, 0.99, "100 of 100 .*100 not a number"),
+        ({"undecodable_text": 1}, None, "^nothing was released: line 3 of a.csv is not UTF-8: 1 of"
+         ".*text must be UTF-8: convert it.*iconv.*only where --max-bad-rows is given"),
+        ({"undecodable_text": 10}, 0.01, ""),
+        ({"wrong_type": 5}, 5, ""),
+        ({"wrong_type": 6}, 5, "--max-bad-rows is 5"),
+        ({"wrong_type": 1}, 0, "--max-bad-rows is 0"),
+    ],
+)  # fmt: skip
+def test_rows_that_cannot_be_read_and_how_many_may(
+    bad: dict[str, int], most: float | None, refused: str
+) -> None:
+    """Missing values never refuse; a share is of the rows that hold a value."""
+    settings = asked(max_bad_rows=most)
+    if not refused:
+        assert gate_bad_rows(listed(**bad), 1000, settings).reasons.total() == sum(bad.values())
+        return
+    with pytest.raises(NothingReleasedError, match=refused):
+        gate_bad_rows(listed(**bad), 1000, settings)
+
+
+def test_forged_envelopes_stop_nobody_unless_a_limit_is_given() -> None:
+    refused = listed(not_an_envelope=999)
+    assert gate_bad_rows(refused, 1000, asked(), of_people=False).unreadable.total() == 999
+    with pytest.raises(NothingReleasedError, match="--max-bad-rows is 0.5"):
+        gate_bad_rows(refused, 1000, asked(max_bad_rows=0.5), of_people=False)
+
+
+def test_what_is_left_out_stands_on_screen() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    say_left_out(BadRows.of(listed(null=30, wrong_type=2)), console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "30 rows hold no value (30 null)" in said and "2 rows cannot be read" in said
+    assert "is biased, and no error bar shows it" in said and "person" not in said
+    say_left_out(BadRows.of(listed(wrong_type=2)), console, 198)
+    assert "person" not in console.file.getvalue()  # type: ignore[attr-defined]
+    say_left_out(BadRows.of(listed(wrong_type=2)), console, 197)
+    assert "All rows of up to 2 persons may be among them (197 count)" in (
+        console.file.getvalue()  # type: ignore[attr-defined]
+    )
+    say_left_out(BadRows.of(b""), quiet := Console(file=io.StringIO()))
+    assert quiet.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
 def test_one_release_passes_and_no_other_number_of_them() -> None:

@@ -15,7 +15,7 @@ from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 
 REASONS = {
     lf.NOT_ID, lf.UNDECODABLE, lf.TOO_LONG, lf.WRONG_FIELDS, lf.BAD_QUOTES, lf.NOT_JSON,
-    lf.NOT_SCALAR, lf.NOT_NUMBER, lf.MISSING_COLUMN,
+    lf.NOT_SCALAR, lf.NAN, lf.INFINITE, lf.MISSING_COLUMN, lf.WINDOWS_1252,
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_text_lines_are_values() -> None:
 
 
 def test_text_that_does_not_decode_is_a_bad_row() -> None:
-    assert flat(list(lf.read_text(io.BytesIO(b"ok\n\xff\xfe\nok"), "v"))) == {
+    assert flat(list(lf.read_text(io.BytesIO(b"ok\n\xff\xfe\xfd\nok"), "v"))) == {
         1: ("ok",), 2: lf.UNDECODABLE, 3: ("ok",),
     }  # fmt: skip
 
@@ -91,12 +91,14 @@ def test_text_that_does_not_decode_is_a_bad_row() -> None:
         (b'{"v": 123456789012345678901234567890, "u": 1e5}',
          ("123456789012345678901234567890", "1e5")),
         (b'{"v": true, "u": null}', ("true", None)),
-        (b'{"v": "a"}', lf.MISSING_COLUMN),
-        (b'{"v": NaN, "u": 1}', lf.NOT_NUMBER),
-        (b'{"v": -Infinity, "u": 1}', lf.NOT_NUMBER),
+        (b'{"v": "a"}', ("a", None)),
+        (b'{"v": NaN, "u": 1}', lf.NAN),
+        (b'{"v": -Infinity, "u": 1}', lf.INFINITE),
         (b'{"v": ["a"], "u": 1}', lf.NOT_SCALAR),
         (b'{"v": "\\ud800", "u": 1}', lf.UNDECODABLE),
-        (b'{"v": "\xff", "u": 1}', lf.UNDECODABLE),
+        (b'{"v": "\xff", "u": 1}', lf.WINDOWS_1252),
+        ('{"v": "你好", "u": 1}'.encode("gb18030"), lf.UNDECODABLE),
+        ('{"v": "дом", "u": 1}'.encode("cp1251"), lf.UNDECODABLE),
         (b'{"v": "a", "u": 1} trailing', lf.NOT_JSON),
         (b'{"v": "a", "u": 1}{"v": "a", "u": 1}', lf.NOT_JSON),
         (b'["a", 1]', lf.NOT_JSON),
@@ -158,7 +160,7 @@ def test_csv_ragged_lines_are_bad_rows_and_the_others_keep_their_numbers() -> No
 
 def test_csv_undecodable_text_matters_only_in_the_wanted_columns() -> None:
     content = b"u,v\n\xff,a\n1,\xff\n2,b\n"
-    assert csv_rows(content, "v") == {2: ("a",), 3: lf.UNDECODABLE, 4: ("b",)}
+    assert csv_rows(content, "v") == {2: ("a",), 3: lf.WINDOWS_1252, 4: ("b",)}
 
 
 def test_csv_windows_line_ends_byte_order_mark_and_tabs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import fnmatch
 import gzip
 import json
 from collections.abc import Callable
@@ -14,15 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.io.filesystem import FileMetadata, MatchResult
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import sources
 from beam_ldp.pipelines.inputs.line_formats import (
     MISSING_COLUMN,
-    UNDECODABLE,
+    WINDOWS_1252,
     WRONG_FIELDS,
     read_json_lines,
 )
@@ -124,6 +127,49 @@ def test_no_match_is_an_error_that_names_the_pattern(tmp_path: Path) -> None:
         find_files("nosuchscheme://x/y")
 
 
+def test_files_of_a_table_with_a_log_are_refused(tmp_path: Path) -> None:
+    """Its folder keeps the files of before: 20,000 people where 10,000 were deleted. A folder that
+    is no table is read before, and a snapshot in another folder is read after."""
+    for place in ("plain", "lake/delta/day=1", "lake/iceberg/data/day=1", "lake/hudi/2026/01"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "f.parquet").write_bytes(b"")
+    lake = tmp_path / "lake"
+    assert len(find_files(str(lake / "**"))) == 3
+    logs = {
+        "delta": "_delta_log/0.json",
+        "iceberg": "metadata/v2.metadata.json",
+        "hudi": ".hoodie/hoodie.properties",
+    }
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata/x.metadata.json").touch()  # not of a table: no folder `data` beside it
+    for name, log in logs.items():
+        (lake / name / log).parent.mkdir()
+        (lake / name / log).touch()
+        inside = next((lake / name).rglob("f.parquet"))
+        for pattern in (lake / name, inside.parent, inside.parent / "*.parquet", inside):
+            with pytest.raises(UsageError, match=f"{name} is the folder of a table.*snapshot"):
+                find_files(str(pattern))
+    with pytest.raises(UsageError, match="lake/delta is the folder of a table"):
+        find_all_files([str(tmp_path / "plain"), str(lake / "**")])
+    assert len(find_files(str(tmp_path / "plain"))) == 1
+
+
+@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/a", "metadata/v1.metadata.json"])
+def test_tables_in_other_stores_are_refused(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [f"nowhere://b/t/{log}", "nowhere://b/t/data/f.parquet"]
+
+    def match(patterns: list[str], limits: list[int] | None = None) -> list[MatchResult]:
+        found = [one for one in there if fnmatch.fnmatchcase(one, patterns[0])]
+        return [MatchResult(patterns[0], [FileMetadata(one, 0) for one in found])]
+
+    monkeypatch.setattr(sources.FileSystems, "match", match)
+    monkeypatch.setattr(sources.FileSystems, "get_scheme", lambda path: "nowhere")
+    with pytest.raises(UsageError, match="nowhere://b/t is the folder of a table"):
+        find_files("nowhere://b/t/data/*")
+    del there[0]
+    assert len(find_files("nowhere://b/t/data/*")) == 1
+
+
 # Parquet ----------------------------------------------------------------------------------
 
 
@@ -208,12 +254,13 @@ def test_bad_rows_of_known_users_leave_no_trace(tmp_path: Path) -> None:
     assert {i: hidden[i] for i in (1, 2, 3, 4, 5)} == {
         1: ("a", "1"), 2: (None, "2"), 3: (None, "3"), 4: (None, "4"), 5: (None, "5"),
     }  # fmt: skip
-    assert all(isinstance(hidden[i], str) for i in (6, 7, 8))  # reasons: no user is known
+    assert hidden[6] == ("b", None)
+    assert all(isinstance(hidden[i], str) for i in (7, 8))  # reasons: no user is known
     shown = read(path, "jsonl", "v", "u")
-    assert all(isinstance(shown[i], str) for i in range(2, 9))
+    assert shown[2] == (None, "2") and all(isinstance(shown[i], str) for i in (3, 4, 5, 7, 8))
     table = tmp_path / "x.csv"
     table.write_bytes(b'u,v\n1,"\xff"\n2,"b"\n')
-    assert read(table, "csv", "v", "u")[2] == UNDECODABLE
+    assert read(table, "csv", "v", "u")[2] == WINDOWS_1252
     assert read(table, "csv", "v", "u", bad_rows="other") == {2: (None, "1"), 3: ("b", "2")}
     assert read(table, "csv", "nowhere", "u", bad_rows="other") == {2: (None, "1"), 3: (None, "2")}
     assert read(table, "csv", "nowhere", "u") == {2: MISSING_COLUMN, 3: MISSING_COLUMN}
@@ -254,7 +301,7 @@ def test_a_compressed_file_that_is_cut_is_an_error(
 def test_text(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(b"a\n\xff\nb")
-    assert read(path, "text", "value") == {1: ("a",), 2: UNDECODABLE, 3: ("b",)}
+    assert read(path, "text", "value") == {1: ("a",), 2: WINDOWS_1252, 3: ("b",)}
 
 
 # Whole files ------------------------------------------------------------------------------

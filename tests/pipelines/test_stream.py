@@ -33,7 +33,9 @@ from beam_ldp.pipelines.streams.results import (
     PRICE,
     TABLE,
     WRITING,
+    LeftOut,
     Pricing,
+    WriteStreamBadRows,
     WriteWithheldReleases,
     _WriteRelease,
     forget_unfinished,
@@ -47,7 +49,7 @@ from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times
 from beam_ldp.pipelines.usage.frequency import SECONDS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.elements.blocks import Release, TableBlock, WithheldRelease
+from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, TableBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 from tests.engines.servers import running
@@ -99,12 +101,37 @@ def test_other_durations_are_refused(text):
         ("", ["--slide", "7s"], "multiple of --slide"),
         ("", ["--slide", "120s"], "multiple of --slide"),
         ("--budget-windows", [], "--budget-windows must be >= 1"),
-        ("", ["--max-bad-rows", "5"], "--max-bad-rows cannot be used with --stream"),
+        ("", ["--bad-rows-file", "b"], "--bad-rows-file cannot be used with --stream"),
     ],
 )
 def test_flags_that_do_not_fit_are_named(without, flags, message):
     with pytest.raises(UsageError, match=message):
         check_stream(parsed(*flags, without=without))
+
+
+@pytest.mark.exact
+def test_rows_that_cannot_be_read_end_a_stream(tmp_path, monkeypatch):
+    """What an earlier attempt left is counted once; few rows, or an unknown number, say nothing."""
+    monkeypatch.setattr(stream, "rows_read", lambda result: result)
+    folder, write = tmp_path / "out", WriteStreamBadRows(str(tmp_path / "out"))
+    write.process(BadRowBlock.of("before.csv", [(i, "wrong type") for i in range(500)]))
+    left_out = LeftOut(folder)
+
+    def said(seen, most=None):
+        return stream._too_many(left_out, seen, most)
+
+    assert said(1000) == ""
+    for name, reason, count, seen, most, expected in (
+        ("a", "null", 900, 1000, None, ""),
+        ("b", "wrong type", 99, 1000, None, ""),
+        ("c", "wrong type", 1, 0, None, ""),
+        ("d", "wrong type", 1, 2000, 0.5, ""),
+        ("e", "wrong type", 1, 2000, None, "102 of 1,100 rows that hold a value cannot be read"),
+    ):
+        write.process(BadRowBlock.of(f"{name}.csv", [(i, reason) for i in range(count)]))
+        found = said(seen, most)
+        assert found.startswith(expected) if expected else found == ""
+    assert left_out.rows.unreadable == {"wrong type": 102}
 
 
 @pytest.mark.exact
@@ -539,6 +566,31 @@ def test_live_on_prism(tmp_path):
     """A few windows of files, ended by Ctrl-C when all have come out; one report per person."""
     with running("prism") as engine:
         check(tmp_path, *live(engine, tmp_path, 12, False), least=2)
+
+
+@pytest.mark.engines
+def test_a_stream_that_loses_rows_ends_on_prism(tmp_path):
+    """150 of 2,350 rows are torn: no further window is released, and the exit code says so."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "list").write_text("a\n")
+    rows = "".join(f"{i},a,{1_700_000_000 + i % 50}\n" for i in range(2200))
+    with running("prism") as engine, (tmp_path / "log").open("w") as log:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "beam_ldp.pipelines.frequency", "--stream", "--input",
+             str(tmp_path / "in"), "--input-format", "csv", "--column", "c", "--user-id", "u",
+             "--domain", str(tmp_path / "list"), "--time-column", "t", "--window", "60s",
+             "--budget-windows", "9", "--local-epsilon", "2", "--delta", "1e-8", "--min-reports",
+             "10", "--stop-after", "120s", "--output", str(tmp_path / "out"), "--no-ledger",
+             *engine.options],
+            stderr=log, stdout=log,
+        )  # fmt: skip
+        wait_for(tmp_path / "out", program)  # what is there before is checked
+        (tmp_path / "aside").write_text("u,c,t\n" + rows + "7\n" * 150)
+        (tmp_path / "aside").rename(tmp_path / "in" / "a.csv")
+        code = program.wait(150)
+    said = (tmp_path / "log").read_text()
+    assert code == 1, said[-3000:]
+    assert "150 of 2,350 rows that hold a value cannot be read" in said
 
 
 @pytest.mark.engines

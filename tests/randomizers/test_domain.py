@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import pickle
+from datetime import date
+from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_ldp import simulate
 from beam_ldp.randomizers import Domain
+from beam_ldp.randomizers.domain import written
+from beam_ldp.transforms.elements.columns import Column, Encoder
 from tests.examples import examples
 
 pytestmark = pytest.mark.exact
@@ -62,10 +70,57 @@ def test_refusals_quote_no_value():
     for values, message in (
         ((), "at least one"),
         (("a", "a"), "distinct"),
-        ((1, 2), "must be strings"),
-        (("a", None), "must be strings"),
+        ((True, "true"), "distinct"),
         (("a", "other"), "other must not be"),
     ):
         with pytest.raises(ValueError, match=message):
             Domain(values)
     assert "sesame" not in repr(Domain(("sesame",)))
+
+
+class Colour(str, enum.Enum):
+    RED = "red"
+
+
+class Rank(enum.IntEnum):
+    FIRST = 1
+
+
+Answer = enum.Enum("Answer", ["YES"])
+LISTED: list[tuple[Any, str | None]] = [
+    ("red", "red"), (True, "true"), (np.bool_(False), "false"), (7, "7"), (np.uint8(7), "7"),
+    (Colour.RED, "red"), (Rank.FIRST, "1"),
+    (None, None), (1.0, None), (float("nan"), None), (b"a", None), (Answer.YES, None),
+    (Decimal(1), None), (date(2026, 1, 1), None), (np.float64(1), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), LISTED, ids=lambda one: repr(one))
+def test_a_list_is_spelled_as_columns_are_read_or_refused(value: Any, text: str | None) -> None:
+    """In a list that holds it, a value of that type is found in a column of such values."""
+    if text is None:
+        for name, make in (("values", Domain), ("domain", lambda v: written(v, "domain"))):
+            with pytest.raises(ValueError, match=f"^{name} must hold text.* place 1 is of type"):
+                make(("x", value))
+        return
+    domain = Domain(("x", value))
+    assert domain.values == ("x", text)
+    indices, codes = Encoder(domain).encode(Column([value] * 3, 3))
+    assert indices.tolist() == [1] * 3 and not codes.any()
+    assert Domain((text,)).digest == Domain((value,)).digest
+
+
+def test_a_text_is_no_list() -> None:
+    for text in ("red", b"red"):
+        with pytest.raises(ValueError, match="must be a list of values"):
+            Domain(text)  # type: ignore[arg-type]
+
+
+def test_simulations_spell_truth_values_as_columns_do() -> None:
+    for domain in ([True, False], ["true", "false"], None):
+        seen = simulate.frequencies([True, False, True], local_epsilon=4.0, domain=domain, seed=1)
+        assert dict(zip(seen.labels, seen.truth.tolist())) == pytest.approx(
+            {"true": 2 / 3, "false": 1 / 3, "other": 0}
+        )
+    with pytest.raises(ValueError, match="^domain must hold text"):
+        simulate.frequencies([1.0, 2.0], local_epsilon=4.0, domain=[1.0, 2.0])

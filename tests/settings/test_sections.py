@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ SECTIONS = (Charge, Mechanism, Noise, Output, People, Privacy, Shuffling, Source
 @pytest.mark.parametrize(
     ("section", "given", "said"),
     [
-        (Source, {"max_bad_rows": -1}, "source.max_bad_rows must be >= 0"),
+        *(
+            (Source, {"max_bad_rows": most}, "source.max_bad_rows must be a share in [0, 1) or a")
+            for most in (-1, 1.5, math.inf, math.nan)
+        ),
         (Source, {"delimiter": ";;"}, "source.delimiter must be one ASCII character"),
         (Source, {"delimiter": '"'}, "source.delimiter must be one ASCII character"),
         (People, {"id": "uid", "one_row": True}, "people.one_row and people.id exclude each other"),

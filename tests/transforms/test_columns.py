@@ -36,9 +36,12 @@ def expected(value, other):
     if value is None:
         return other, "null"
     if isinstance(value, float):
-        return other, "NaN" if math.isnan(value) else "wrong type"
+        whole = "whole number that became a float" if value.is_integer() else "wrong type"
+        return other, "NaN" if math.isnan(value) else whole
     if isinstance(value, bool):
         value = "true" if value else "false"
+    if isinstance(value, int) and value == 7:  # "007" in the list
+        return other, "integer that the list writes with leading zeros"
     if isinstance(value, int):
         return (LISTED.index(str(value)) if str(value) in LISTED else other), ""
     if isinstance(value, bytes):
@@ -101,7 +104,9 @@ def test_integer_columns_mean_the_same_as_their_text(kind, data):
     ("column", "reasons"),
     [
         (pa.nulls(2), ["null", "null"]),
-        (pa.array([1.0, None, math.nan]), ["wrong type", "null", "NaN"]),
+        (pa.array([1.0, None, math.nan]), ["whole number that became a float", "null", "NaN"]),
+        (pa.array([1.5, math.inf]), ["wrong type"] * 2),
+        (pa.array([7, 8, None]), ["integer that the list writes with leading zeros", "", "null"]),
         (pa.array([[1], None]), ["wrong type", "null"]),
         (pa.array([b"a", b"\xff", None]), ["", "undecodable text", "null"]),
         (pa.array([True, None]), ["", "null"]),
@@ -123,7 +128,9 @@ def test_integer_domain_takes_indices(values):
         if type(value) is int:
             assert (index, code) == (value if 0 <= value < 4 else 4, 0)
         else:
-            assert REASONS[code] == ("null" if value is None else "wrong type")
+            whole = "whole number that became a float"
+            expected = {type(None): "null", float: whole}.get(type(value), "wrong type")
+            assert REASONS[code] == expected
 
 
 def test_sound_indices_are_not_copied():

@@ -135,11 +135,12 @@ def test_groups():
         {"c": "green", "g": "nowhere"},
         {"c": "red", "g": None},
         {"c": "red"},
+        {"c": "red", "g": 1.5},
     ]
     blocks, bad, _ = encode(rows, COLOURS, "c", people=People(groups=GROUPS, group_by="g"))
     pairs = sorted((v, g) for b in blocks for v, g in zip(b.values.tolist(), b.groups.tolist()))
     assert pairs == [(0, 1), (1, 2)]
-    assert [row.reason for row in bad] == ["no group"] * 2
+    assert [row.reason for row in bad] == ["no group", "no group", "wrong type"]
     pairs = [("de", "red"), ("fr", "green")]
     blocks, bad, _ = encode(pairs, COLOURS, people=People(groups=GROUPS), kind=tuple[str, str])
     assert not bad

@@ -157,6 +157,8 @@ def test_integers_booleans_decimals_dictionaries_and_halves_in_lists():
         (pa.array([np.float16(1.5), None], pa.float16()), [[1.5], "null"]),
         (pa.array([Decimal("0.5"), None], pa.decimal128(9, 2)), [[0.5], "null"]),
         (pa.array(["1", "x", None, "1"]).dictionary_encode(), [[1], "not a number", "null", [1]]),
+        (pa.array([" -3,5", "1.234,5", "1,234", "1,2,3", "3,", None]),
+         [*["number with a comma"] * 3, "not a number", "not a number", "null"]),
         (pa.array([4, None, 4]).dictionary_encode(), [[4], "null", [4]]),
         (pa.array([0, 1], pa.timestamp("s")), ["wrong type"] * 2),
         (pa.array([{"a": 1}, None]), ["wrong type", "null"]),

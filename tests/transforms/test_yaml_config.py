@@ -6,14 +6,22 @@ import inspect
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pytest
+from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_ldp.randomizers.frequency import SubsetSelection
-from beam_ldp.settings import SettingError
+from beam_ldp.settings import People, SettingError
 from beam_ldp.transforms import yaml as transforms
 from beam_ldp.transforms.elements.blocks import BadRowBlock
-from beam_ldp.transforms.yaml.config import _plain, check_columns, frequency_query, how
+from beam_ldp.transforms.yaml.config import (
+    _plain,
+    check_columns,
+    frequency_query,
+    how,
+    survey_query,
+)
 from beam_ldp.transforms.yaml.rows import bad_rows_of, text_of
 
 pytestmark = pytest.mark.exact
@@ -167,6 +175,40 @@ def test_a_column_that_the_schema_lacks_is_named() -> None:
         check_columns(rows, query, people)
     rows.element_type = Any
     check_columns(rows, query, people)  # nothing is known of them
+
+
+CODES = {
+    "a list": frequency_query("x", ["01", "2"], None, "other", "dead-letter"),
+    "a question": survey_query([{"column": "x", "domain": ["01", "2"]}], "dead-letter"),
+    "without zeros": frequency_query("x", ["1", "2"], None, "other", "dead-letter"),
+    "bins": frequency_query("x", None, [0, 1, 2], "other", "dead-letter"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (str, {}),
+        (int, {"a list": "leading zeros", "a question": "leading zeros"}),
+        (int | None, {"a list": "leading zeros", "a question": "leading zeros"}),
+        (bool, {}),
+        *((one, dict.fromkeys(("a list", "a question", "without zeros"), "holds floats"))
+          for one in (float, float | None, typehints.Optional[np.float64])),
+    ],
+)  # fmt: skip
+def test_codes_that_a_reader_made_numbers_of_are_refused(
+    kind: Any, refused: dict[str, str]
+) -> None:
+    """ReadFromCsv reads 01 as 1, and beside an empty field as 1.0: neither matches its list."""
+    rows = beam.Pipeline() | beam.Impulse()
+    rows.element_type = RowTypeConstraint.from_fields([("x", kind)])
+    for name, query in CODES.items():
+        if name not in refused:
+            check_columns(rows, query, People())
+            continue
+        with pytest.raises(SettingError, match=r"column x holds .*dtype: {x: str}") as said:
+            check_columns(rows, query, People())
+        assert refused[name] in str(said.value)
 
 
 def test_bad_rows_say_why_and_how_many_and_nothing_else() -> None:

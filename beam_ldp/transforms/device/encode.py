@@ -22,7 +22,10 @@ from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBl
 from beam_ldp.transforms.elements.columns import (
     ABSENT,
     MAX_VALUE_BYTES,
+    MISSING,
+    NAN,
     NO_GROUP,
+    NULL,
     REASONS,
     SOUND,
     UNLISTED_GROUP,
@@ -235,7 +238,8 @@ class EncodeBlocks(beam.DoFn):
         groups = None
         if self._group_encoder is not None:
             groups, group_codes = self._group_encoder.encode(columns.get(self._group_name, absent))
-            codes[(codes == SOUND) & (group_codes != SOUND)] = NO_GROUP
+            group_codes[np.isin(group_codes, (MISSING, NULL, NAN))] = NO_GROUP
+            np.copyto(codes, group_codes, where=codes == SOUND)
             if self.only_listed:
                 codes[(codes == SOUND) & (groups == self._unlisted)] = UNLISTED_GROUP
         if self.hide_bad:

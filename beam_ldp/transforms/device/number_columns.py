@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.transforms.elements.columns import (
     ABSENT,
+    COMMA,
     INFINITE,
     MISSING,
     NAN,
@@ -30,6 +31,8 @@ from beam_ldp.transforms.elements.columns import (
     is_text,
     null_codes,
 )
+
+_COMMA = r"^\s*[-+]?[0-9][0-9. ]*,[0-9]+\s*$"  # 3,5 and 1.234,5, and 1,234 too
 
 # Numbers of any float dtype, and the codes of their rows; None where all of them are sound.
 Numbers = tuple[np.ndarray, "Codes | None"]
@@ -264,7 +267,10 @@ def _from_text(data: pa.Array) -> Numbers:
     data, undecodable = _as_text(data)
     codes[(codes == SOUND) & undecodable] = UNDECODABLE
     numbers = _parsed(data)
-    codes[(codes == SOUND) & null_codes(numbers).astype(bool)] = NOT_A_NUMBER
+    bad = (codes == SOUND) & null_codes(numbers).astype(bool)
+    if bad.any():
+        codes[bad] = NOT_A_NUMBER
+        codes[bad & pc.match_substring_regex(data, _COMMA).fill_null(False).to_numpy(False)] = COMMA
     return numbers.fill_null(0.0).to_numpy(), codes
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,14 @@ from beam_ldp.transforms.elements.portable import IntegerDomain
 _LARGEST_TABLE = 1 << 22
 _MOST = 2**63 - 1
 _WRITTEN_INTEGER = re.compile("0|-?[1-9][0-9]*", re.ASCII)
+_PADDED = re.compile("0[0-9]{1,17}", re.ASCII)
 
 
 class IntegerLookup:
-    """The integers among the values of a list, to look up columns of integers without text."""
+    """The integers among the values of a list, to look up columns of integers without text.
+
+    Attribute `padded`: those that the list writes with leading zeros alone.
+    """
 
     def __init__(self, domain: Domain) -> None:
         self._other = domain.size - 1
@@ -43,6 +48,8 @@ class IntegerLookup:
         }
         numbers = sorted(n for n in written if -_MOST <= n <= _MOST)
         self._first, self._last = (numbers[0], numbers[-1]) if numbers else (0, -1)
+        padded = {int(v) for v in domain.values if v[:1] == "0" and _PADDED.fullmatch(v)}
+        self.padded = frozenset(padded - written.keys())
         self._sorted = np.array(numbers, dtype=np.int64)
         self._indices = np.array([written[n] for n in numbers], dtype=np.int64)
         self._table: np.ndarray | None = None
@@ -88,9 +95,15 @@ REASONS = (
     "neither 0 nor 1",
     "group that is not listed",
     "outside of [-1, 1]",
+    "number with a comma",
+    "whole number that became a float",
+    "integer that the list writes with leading zeros",
 )
 MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
 INFINITE, NOT_A_NUMBER, WRONG_LENGTH, NOT_BINARY, UNLISTED_GROUP, TOO_LARGE = range(10, 16)
+COMMA, WHOLE_FLOAT, PADDED = range(16, 19)
+# Of rows that hold no value, or are left out as declared; every other row could not be read.
+WITHOUT_VALUE = frozenset(REASONS[i] for i in (NULL, NAN, NO_USER, NO_GROUP, UNLISTED_GROUP))
 MAX_VALUE_BYTES = 4096
 _INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
 
@@ -131,7 +144,6 @@ class Encoder:
         self._domain = domain
         self._max_bytes = max_bytes
         self._other = domain.size - 1
-        self._numbers: IntegerLookup | None = None
         self._list: pa.Array | None = None
         if isinstance(domain, Domain) and domain.size <= _INDEX_IN_UP_TO:
             self._list = pa.array(domain.values, pa.large_string())
@@ -145,10 +157,17 @@ class Encoder:
         if data is None:
             return self._all_bad(column.num_rows, MISSING)
         if not isinstance(data, pa.Array):
-            data, codes = _as_arrow(data, isinstance(self._domain, IntegerDomain))
+            integers = isinstance(self._domain, IntegerDomain)
+            plain = integers or set(map(type, data)) <= {str, bool, type(None)}
+            data, codes = _as_arrow(data, integers, () if plain else self._integers.padded)
             indices, more = self._encode_arrow(data)
             return indices, np.where(codes != SOUND, codes, more).astype(np.uint8)
         return self._encode_arrow(data)
+
+    @cached_property
+    def _integers(self) -> IntegerLookup:
+        assert isinstance(self._domain, Domain)
+        return IntegerLookup(self._domain)
 
     def _all_bad(self, num_rows: int, code: int) -> tuple[np.ndarray, Codes]:
         return np.full(num_rows, self._other), np.full(num_rows, code, dtype=np.uint8)
@@ -165,7 +184,10 @@ class Encoder:
         if pa.types.is_null(kind):
             return self._all_bad(len(data), NULL)
         if pa.types.is_floating(kind):
-            codes[(codes == SOUND) & _mask(pc.is_nan(data))] = NAN
+            numbers = data.to_numpy(zero_copy_only=False)
+            codes[(codes == SOUND) & np.isnan(numbers)] = NAN
+            whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+            codes[(codes == SOUND) & whole] = WHOLE_FLOAT
             return self._of_wrong_type(codes)
         if isinstance(self._domain, IntegerDomain):
             if not pa.types.is_integer(kind):
@@ -174,9 +196,11 @@ class Encoder:
                 data = data.fill_null(0)
             return self._domain.clip(data.to_numpy()), codes
         if pa.types.is_integer(kind):
-            if self._numbers is None:
-                self._numbers = IntegerLookup(self._domain)
-            return self._numbers.look_up(data.fill_null(0).to_numpy()), codes
+            integers = data.fill_null(0).to_numpy()
+            if self._integers.padded:
+                padded = np.array(sorted(self._integers.padded))
+                codes[(codes == SOUND) & np.isin(integers, padded)] = PADDED
+            return self._integers.look_up(integers), codes
         texts, codes = _texts(data, codes)
         if texts is None:
             return np.full(len(codes), self._other), codes
@@ -293,7 +317,9 @@ def decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
     return pa.array(texts, pa.large_string()), bad
 
 
-def _as_arrow(values: Sequence[Any], integers: bool) -> tuple[pa.Array, Codes]:
+def _as_arrow(
+    values: Sequence[Any], integers: bool, padded: Collection[int] = ()
+) -> tuple[pa.Array, Codes]:
     """Python values of any type as one Arrow array, with nulls for those that are bad."""
     kinds = set(map(type, values))
     codes = np.zeros(len(values), dtype=np.uint8)
@@ -305,12 +331,12 @@ def _as_arrow(values: Sequence[Any], integers: bool) -> tuple[pa.Array, Codes]:
             pass
     sound: list[Any] = []
     for i, value in enumerate(values):
-        kept, codes[i] = _judge(value, integers)
+        kept, codes[i] = _judge(value, integers, padded)
         sound.append(kept)
     return pa.array(sound, wanted), codes
 
 
-def _judge(value: Any, integers: bool) -> tuple[Any, int]:
+def _judge(value: Any, integers: bool, padded: Collection[int]) -> tuple[Any, int]:
     """A value in the form that is looked up, or None and why it is bad."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -319,7 +345,8 @@ def _judge(value: Any, integers: bool) -> tuple[Any, int]:
     if value is None:
         return None, NULL
     if isinstance(value, float):
-        return None, NAN if math.isnan(value) else WRONG_TYPE
+        whole = WHOLE_FLOAT if value.is_integer() else WRONG_TYPE
+        return None, NAN if math.isnan(value) else whole
     if isinstance(value, int) and integers and not isinstance(value, bool):
         return (value if -(2**63) <= value < 2**63 else -1), SOUND  # -1 becomes `other`
     if integers:
@@ -327,11 +354,12 @@ def _judge(value: Any, integers: bool) -> tuple[Any, int]:
     if isinstance(value, bool):
         return ("true" if value else "false"), SOUND
     if isinstance(value, int):
-        return (str(value) if value.bit_length() < 512 else ""), SOUND
+        text = int.__repr__(value) if value.bit_length() < 512 else ""
+        return (None, PADDED) if value in padded else (text, SOUND)
     try:
         if isinstance(value, str):
             value.encode()
-            return str(value), SOUND
+            return str.__str__(value), SOUND
         if isinstance(value, bytes):
             return value.decode(), SOUND
     except UnicodeError:

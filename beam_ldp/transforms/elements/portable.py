@@ -143,6 +143,12 @@ class PortableDomain:
         if not isinstance(self._domain, str):
             check_domain_size(self._domain.size, expected)
 
+    @property
+    def has_leading_zeros(self) -> bool:
+        """Whether a value that is at hand is spelled by digits that begin with a zero, as 01 is."""
+        known = self._domain.values if isinstance(self._domain, Domain) else ()
+        return any(value[0] == "0" and value[1:].isdecimal() for value in known if value)
+
     def load(self) -> Domain | IntegerDomain | Bins:
         """The list; read once per worker and version of the file."""
         if not isinstance(self._domain, str):

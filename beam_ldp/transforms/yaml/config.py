@@ -11,9 +11,11 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from numbers import Real
+from typing import Any, get_args
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_ldp.randomizers import registry
@@ -290,7 +292,7 @@ def _listed(name: str, value: Any, other: str) -> Domain | str:
             f"{name} must hold text: put values such as yes, no, 1.5 and dates in quotes"
         )
     try:
-        return Domain(tuple(str(one) for one in value), other)
+        return Domain(tuple(value), other)
     except ValueError as error:
         raise SettingError(f"{name}: {error}") from None
 
@@ -419,3 +421,29 @@ def check_columns(rows: beam.PCollection, query: Query, people: People) -> None:
                 f"column {name} is missing in the rows{nearest(name, present)}; they have "
                 f"{', '.join(present)}"
             )
+    _check_types(dict(schema._fields), query)
+
+
+def _check_types(kinds: Mapping[str, Any], query: Query) -> None:
+    """A SettingError where a reader took the text of codes for numbers, which match no list."""
+    asked = query.questions if isinstance(query, SurveyQuery) else (query,)
+    for one in asked:
+        domain = getattr(one, "domain", None)
+        if domain is None or isinstance(domain, Bins):
+            continue
+        column = one.column if isinstance(one, ListQuestion) else query.columns[0]
+        kind, listed = kinds[column], PortableDomain.of(domain)
+        parts = getattr(kind, "union_types", ()) or get_args(kind) or (kind,)
+        numbers = {p for p in parts if isinstance(p, type) and issubclass(p, (Real, np.number))}
+        numbers.discard(bool)
+        if any(not issubclass(p, (int, np.integer)) for p in numbers):
+            why = "floats, which a list of text and integers never holds: a reader makes them of "
+            why += "integers beside nulls"
+        elif numbers and listed.has_leading_zeros:
+            why = "integers, and its list has values with leading zeros: a reader drops those"
+        else:
+            continue
+        raise SettingError(
+            f"column {column} holds {why}. Read it as text, with ReadFromCsv by "
+            f"dtype: {{{column}: str}}"
+        )
