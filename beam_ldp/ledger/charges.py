@@ -271,6 +271,7 @@ def part_of(block: Charge, row: Row) -> Charge:
         identity=replace(block.identity, part=name),
         about=about,
         number=row.number,
+        began="",
         count=int(row.body["count"]),
         is_block=False,
     )
