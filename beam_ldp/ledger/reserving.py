@@ -254,7 +254,8 @@ class LedgerReserving(LedgerReading):
 
         For graphs, which are reserved once, where they are built, and can be run again and again:
         each run has a token of its own, and only the run that began may settle. With fresh noise
-        the first run alone begins; a later one of reports that stay the same takes the charge over.
+        the first run alone begins. A later one of reports that stay the same takes the charge over;
+        once that is settled, it may release the same once more.
 
         Args:
             run_id: of an open reservation.
@@ -268,9 +269,9 @@ class LedgerReserving(LedgerReading):
         self._check_anchors()
         with self._writing(run_id, attempt) as it:
             charge = charge_of(it.appender, run_id)
-            if charge.began == attempt:
-                return charge
             is_open = charge.status == "reserved"
+            if charge.began == attempt or (charge.memoized and charge.status == "settled"):
+                return charge
             if not is_open or (charge.began and not charge.memoized):
                 raise LedgerError(
                     f"run {run_id!r} {'began before' if is_open else f'is {charge.status}'}, and "

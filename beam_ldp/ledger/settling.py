@@ -59,7 +59,8 @@ class LedgerSettling(LedgerReading):
         """Write down what is released, before it is published.
 
         Idempotent by what leaves, never by what it costs: the same call of the same start is free,
-        any other settlement of an ended charge is refused. Fresh noise can cost the same twice.
+        and the same memoized release of any start. Any other settlement of an ended charge is
+        refused: fresh noise can cost the same twice.
 
         More than was reserved is written down too, as an alarm that audits show. A committed
         schedule (`CommittedDpEvent`) is charged whole, wherever it ended. What people lost locally
@@ -109,8 +110,8 @@ class LedgerSettling(LedgerReading):
                 _check_same(ended, attempt, facts)
                 more = {name: leaving[name] for name in leaving if name not in ended.tokens}
                 return _with_groups(it, charge, ended, label, more) if more else ended
-            _check_attempt(charge, attempt, charge.settles)
             _check_open(charge)
+            _check_attempt(charge, attempt, charge.settles)
             if charge.is_block and charge.memoized:
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
             if charge.is_block:
@@ -155,8 +156,8 @@ class LedgerSettling(LedgerReading):
                 if ended.status == "abandoned":
                     return ended
                 raise ReleasedBeforeError(f"run {ended.run_id!r} is {ended.status} already")
-            _check_attempt(charge, attempt, charge.settles, charge.attempt)
             _check_open(charge)
+            _check_attempt(charge, attempt, charge.settles, charge.attempt)
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
@@ -188,13 +189,15 @@ class LedgerSettling(LedgerReading):
 def _check_same(ended: Charge, attempt: str | None, facts: Mapping[str, Any]) -> None:
     """A ReleasedBeforeError unless the start that settled settles the very same thing again.
 
-    Without tokens all of it must be the same; with them, of each group that was released.
+    Without tokens all of it must be the same; with them, of each group that was released. Another
+    start has the same tokens only where they are digests.
     """
     tokens, about = facts["tokens"], facts["about"]
+    proved = ended.memoized and 0 < len(tokens.keys() & ended.tokens.keys()) == len(tokens)
     if (
         ended.status != "settled"
         or attempt is None
-        or attempt != ended.attempt
+        or (attempt != ended.attempt and not proved)
         or bool(tokens) != bool(ended.tokens)
         or any(ended.tokens.get(name, token) != token for name, token in tokens.items())
         or not same(ended.settled, facts["event"])
