@@ -116,7 +116,7 @@ class Charge:
         memoized: a repetition sends the same reports.
         attempt: token of the newest start; of what has ended, token of the start that ended it.
         attempts: how often the run was started.
-        began: token of the run of a pipeline that was reserved when it was built; "" before it runs.
+        began: token of the run of a pipeline, which was reserved when it was built; "" before.
         count: parts of a block that are still open; 1 of other charges.
         reserved_local: the local epsilon at its worst.
         local_event: what people send, where `reserved` prices only what a trusted server publishes.

@@ -1,9 +1,9 @@
 """Charging a budget from a pipeline: reserved where it is built, settled where it releases.
 
-A graph can be run again, and an engine can make again what it lost. So what settles a charge is what
-leaves, not what it costs: each run begins in the ledger under a token that it draws then, before
-anybody is asked, and each release has a token that is drawn with it, or is a digest of it where its
-reports stay the same. The ledger keeps both; what has other ones is refused, or withheld.
+A graph can be run again, and an engine can make again what it lost. So a charge is settled by what
+leaves, not by what it costs: each run begins in the ledger under a token that it draws, before
+anybody is asked, and each release has a token that is drawn with it, or is a digest of it where
+reports stay the same. The ledger keeps both; what has other tokens is refused, or withheld.
 """
 
 from __future__ import annotations
@@ -488,9 +488,7 @@ class _Settle(_Charging):
         for named in leaving.values():
             yield from self._settled(named, run, window)
 
-    def _settled(
-        self, named: dict[str, tuple[str, Any]], run: str, window: Any
-    ) -> Iterator[Any]:
+    def _settled(self, named: dict[str, tuple[str, Any]], run: str, window: Any) -> Iterator[Any]:
         """What may leave of these; where not all of it may, each group by itself."""
         if not named:
             return
