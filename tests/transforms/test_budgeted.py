@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,13 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    IntervalWindow,
+    TimestampedValue,
+)
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
@@ -295,6 +301,52 @@ def test_settling_twice_is_once_and_another_release_is_withheld(
     for other in (said, release(180), release(190)):
         assert settle(held, ledger, run_token, other) == MADE_AGAIN
     assert ledger.books.head == head
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a worker is handed once more, after the first time was settled.
+
+    Attributes:
+        holds: tokens by group, as the bundle has them now.
+        leaves: groups that leave.
+    """
+
+    name: str
+    holds: dict[str, str]
+    leaves: set[str]
+
+
+BUNDLES = [
+    Bundle("the same", {"a": "1", "b": "2"}, {"a", "b"}),
+    Bundle("a part of it", {"b": "2"}, {"b"}),
+    Bundle("made anew", {"a": "3", "b": "4"}, set()),
+    Bundle("a part made anew", {"a": "1", "b": "4"}, {"a"}),
+    Bundle("a group that comes later", {"c": "5"}, {"c"}),
+    Bundle("the same, and one that comes later", {"a": "1", "c": "5"}, {"a", "c"}),
+    Bundle("made anew, and one that comes later", {"a": "3", "c": "5"}, {"c"}),
+]
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda bundle: bundle.name)
+def test_a_bundle_that_is_tried_again(bundle: Bundle, ledger: BudgetLedger, url: str) -> None:
+    """Of groups that share a charge each leaves once: what was settled, and nothing else."""
+    held = replace(reservation(ChargeTo("visits", url, run_id="run")), grouped=True)
+    run_token, doer = begun(ledger, "run"), _Settle(held)
+    doer.setup()
+
+    def process(tokens: dict[str, str]) -> list[Any]:
+        together = [(token, (group, release(180))) for group, token in tokens.items()]
+        return list(doer.process(("", together), run_token, window=GlobalWindow()))
+
+    assert [group for group, _ in process({"a": "1", "b": "2"})] == ["a", "b"]
+    spent = ledger.status("visits").spent
+    found = process(bundle.holds)
+    notices = [each.value for each in found if isinstance(each, TaggedOutput)]
+    assert {each[0] for each in found if isinstance(each, tuple)} == bundle.leaves
+    assert len(notices) == len(bundle.holds) - len(bundle.leaves)
+    assert {notice.reason for notice in notices} <= {MADE_AGAIN}
+    assert ledger.status("visits").spent == spent and audit(ledger.rows()).clean
 
 
 def test_no_window_beyond_the_last(ledger: BudgetLedger, url: str) -> None:
