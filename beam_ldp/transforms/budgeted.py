@@ -176,8 +176,8 @@ class ChargeTo:
         told = _accounting("event_json").event_to_json(event)
         people = self._people(ledger.population(self.dataset), run_id)
         return Reservation(
-            self.url, run_id, identity, charge.is_block, told, self.honest_fraction, grouped,
-            people, same,
+            self.url, run_id, charge.attempt, identity, charge.is_block, told,
+            self.honest_fraction, grouped, people, same,
         )  # fmt: skip
 
     @property
@@ -206,7 +206,7 @@ class Reservation:
 
     Attributes:
         url: of the ledger; None: as the worker's environment says.
-        run_id: of the charge.
+        run_id, attempt: of the charge, and token of the reservation.
         identity: of the release.
         is_block: whether each window is settled by itself.
         worst: event of a release, JSON.
@@ -220,6 +220,7 @@ class Reservation:
 
     url: str | None
     run_id: str
+    attempt: str
     identity: ReleaseIdentity
     is_block: bool
     worst: dict[str, Any]
@@ -445,11 +446,15 @@ class _Charging(beam.DoFn):
     def setup(self) -> None:
         self._unsettled = counter("unsettled")
 
-    def _open(self) -> BudgetLedger:
+    def _open(self, run: str) -> BudgetLedger:
         from beam_ldp.ledger import BudgetLedger
 
         if self._ledger is None:
-            self._ledger = BudgetLedger(self._reservation.url)
+            held = self._reservation
+            ledger = BudgetLedger(held.url)
+            if held.same_reports:  # a graph that was built anew goes on with the state of a job
+                ledger.begin(held.run_id, reserved=held.attempt, attempt=run)
+            self._ledger = ledger
         return self._ledger
 
     def _away(self) -> tuple[type[Exception], ...]:
@@ -495,7 +500,7 @@ class _Settle(_Charging):
         tokens = {group: token for group, (token, _) in named.items()}
         release = _release_of(next(iter(named.values()))[1])
         try:
-            why = self._reservation.settle(self._open(), run, tokens, release)
+            why = self._reservation.settle(self._open(run), run, tokens, release)
         except self._away():
             self._say()
             raise
@@ -517,7 +522,7 @@ class _Abandon(_Charging):
 
     def process(self, withheld: WithheldRelease, run: str) -> Iterator[WithheldRelease]:
         try:
-            self._reservation.abandon(self._open(), run, withheld)
+            self._reservation.abandon(self._open(run), run, withheld)
         except self._away():
             self._say()
         yield withheld

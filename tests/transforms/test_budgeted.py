@@ -397,7 +397,7 @@ def test_a_stream_that_starts_again_releases_no_window_twice(
     open_one = release(170, (2, 3))
     assert settle(again, ledger, begins, open_one) == ""
     assert settle(again, ledger, begins, open_one) == ""  # a retry draws the same noise
-    assert settle(again, ledger, begins, release(170, (2, 3))) == MADE_AGAIN  # rows have come
+    assert settle(again, ledger, begins, release(171, (2, 3))) == MADE_AGAIN  # a row has come
     assert ledger.charge("run").count == 1  # one window is left of four
 
 
@@ -413,6 +413,19 @@ def test_of_two_starts_at_once_the_older_one_settles_nothing(
         settle(first, ledger, older, release(180, (0, 1)))
     with pytest.raises(LedgerError, match="another start of run 'run' took over"):
         begun(ledger, "run", older)  # nor does it begin again
+
+
+def test_a_graph_that_is_built_anew_goes_on_with_the_state_of_a_job(
+    ledger: BudgetLedger, url: str
+) -> None:
+    """As an engine does from a savepoint: the token is that of the run that wrote it."""
+    first, run_token = restarted(url), begun(ledger, "run")
+    assert settle(first, ledger, run_token, release(180, (0, 1))) == ""
+    doer = _Settle(restarted(url))
+    doer.setup()
+    said = release(180, (1, 2))
+    assert list(doer.process(("", [("t", said)]), run_token, IntervalWindow(1, 2))) == [said]
+    assert ledger.charge("run", "window 1 2").attempt == run_token
 
 
 @pytest.mark.parametrize("changed", [{"columns": ("other",)}, {"values": "ab"}, {"bounding": "x"}])
