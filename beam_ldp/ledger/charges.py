@@ -162,9 +162,9 @@ class Charge:
         return str(self.about.get("run", self.run_id))
 
     @property
-    def settles(self) -> str:
-        """Token of the one start that may settle."""
-        return self.began or self.attempt
+    def settles(self) -> tuple[str, ...]:
+        """Tokens of the start that may settle: of streams, as they were reserved, too."""
+        return (self.began or self.attempt, *([self.attempt] if self.is_block else []))
 
     @property
     def event(self) -> dict[str, Any] | None:
@@ -235,7 +235,7 @@ def followed(charge: Charge, row: Row) -> Charge:
         first = began != "" and not charge.began
         if charge.status != "reserved" or not (charge.memoized or first):
             raise ValueError("only an open charge of reports that stay the same can be resumed")
-        attempts = charge.attempts + (not first)
+        attempts = charge.attempts + (not began)
         return replace(charge, attempt=_name(body["attempt"]), attempts=attempts, began=began)
     if row.kind == REPLACE:
         if charge.status != "settled":

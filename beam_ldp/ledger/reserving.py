@@ -278,7 +278,7 @@ class LedgerReserving(LedgerReading):
                     "its charge covers one run of its pipeline. To ask people again, with new "
                     "noise, build the pipeline anew, with a new run_id: that is a new charge"
                 )
-            rows = it.appender.rows_of_run(run_id) if charge.began else []
+            rows = it.appender.rows_of_run(run_id)
             if charge.attempt != reserved or any(r.body.get("began") == attempt for r in rows):
                 raise LedgerError(f"another start of run {run_id!r} took over: this one ends here")
             it.append(RESUME, {**place(charge), "attempt": reserved, "began": attempt,

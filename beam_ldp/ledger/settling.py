@@ -116,7 +116,7 @@ class LedgerSettling(LedgerReading):
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
             if charge.is_block:
                 facts["identity_digest"] = identity.digest.hex()
-            body = {**self._end(charge, label, "settle"), **facts}
+            body = {**self._end(charge, label, attempt), **facts}
             if committed(reserved):
                 loss = loss.at_least(charge.loss)  # of a block: of one part
             it.append(SETTLE, body | _spent(charge, body, loss, local, sent))
@@ -157,7 +157,7 @@ class LedgerSettling(LedgerReading):
                     return ended
                 raise ReleasedBeforeError(f"run {ended.run_id!r} is {ended.status} already")
             _check_open(charge)
-            _check_attempt(charge, attempt, charge.settles, charge.attempt)
+            _check_attempt(charge, attempt, (*charge.settles, charge.attempt))
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
@@ -166,7 +166,7 @@ class LedgerSettling(LedgerReading):
             it.append(
                 ABANDON,
                 {
-                    **self._end(charge, part, "abandon", number),
+                    **self._end(charge, part, attempt, number),
                     "identity_digest": None,
                     "local_epsilon": finite(charge.reserved_local if spent else 0.0),
                     "about": {**(about or {}), "abandoned": why},
@@ -174,11 +174,13 @@ class LedgerSettling(LedgerReading):
             )
             return _closed(charge, it.rows[-1])
 
-    def _end(self, charge: Charge, part: str, kind: str, count: int = 1) -> dict[str, Any]:
+    def _end(
+        self, charge: Charge, part: str, attempt: str | None, count: int = 1
+    ) -> dict[str, Any]:
         """What every row says that ends a charge."""
         return {
             **place(charge, part=part),
-            "attempt": charge.settles,
+            "attempt": attempt or charge.settles[0],
             "count": count,
             "left": charge.count - count,
             "gives_back": charge.loss.to_json(),
@@ -244,7 +246,7 @@ def _closed(charge: Charge, row: Row) -> Charge:
     return part_of(charge, row) if charge.is_block else followed(charge, row)
 
 
-def _check_attempt(charge: Charge, attempt: str | None, *may: str) -> None:
+def _check_attempt(charge: Charge, attempt: str | None, may: tuple[str, ...]) -> None:
     """A LedgerError unless this start may end the charge."""
     if attempt is None and (charge.attempts > 1 or charge.attempt not in may):
         raise LedgerError(

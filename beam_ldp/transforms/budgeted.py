@@ -185,14 +185,20 @@ class ChargeTo:
         """Name of the charge; a random one where none was given."""
         return self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
 
-    def begin(self, pipeline: beam.Pipeline) -> Begun:
-        """The start of every run of a pipeline that this budget pays."""
+    def begin(self, rows: beam.PCollection) -> Begun:
+        """The start of every run of the pipeline that reads these rows.
+
+        The token of a run of bounded data is a side input of what asks people and of what settles.
+        Flink cannot write checkpoints of stages with side inputs, so streams go without.
+        """
         named, attempt = replace(self, run_id=self.named), uuid.uuid4().hex
-        tokens = pipeline | "Start run" >> beam.Impulse() | "Draw token" >> beam.ParDo(_Draw())
+        start = rows.pipeline | "Start run" >> beam.Impulse()
+        tokens = start | "Draw token" >> beam.ParDo(_Draw()).with_output_types(str)
         # A start that is tried again must have the token that is written down.
         kept = tokens | "Keep token" >> beam.Reshuffle()
-        begin = beam.ParDo(_Begin(self.url, str(named.run_id), attempt))
-        return Begun(named, attempt, kept | "Begin" >> begin.with_output_types(str))
+        begin = beam.ParDo(_Begin(self.url, str(named.run_id), attempt)).with_output_types(str)
+        begun = kept | "Begin" >> begin
+        return Begun(named, attempt, begun if rows.is_bounded else None)
 
     def _people(self, population: str, run_id: str) -> PeopleFolder | None:
         if self.people_store is None or self.people_key_file is None:
@@ -333,16 +339,24 @@ class Begun:
     Attributes:
         budget: that pays, with the name of the charge.
         attempt: token of the reservation.
-        token: a collection of the one token that a run draws, written down before it comes out.
+        token: a collection of the one token that a run draws, written down before it comes out;
+            None of a stream, whose runs settle under the token of the reservation.
     """
 
     budget: ChargeTo
     attempt: str
-    token: beam.PCollection
+    token: beam.PCollection | None
+
+    @property
+    def side(self) -> tuple[Any, ...]:
+        """The token as a side input, where it is one."""
+        return () if self.token is None else (beam.pvalue.AsSingleton(self.token),)
 
     def then(self, persons: beam.PCollection) -> beam.PCollection:
         """The same blocks, not before the run has begun: people are asked after it."""
-        wait = beam.Map(_unchanged, beam.pvalue.AsSingleton(self.token))
+        if self.token is None:
+            return persons
+        wait = beam.Map(_unchanged, *self.side)
         return persons | "Once begun" >> wait.with_output_types(persons.element_type)
 
 
@@ -380,7 +394,7 @@ def charge(
     )
     if reservation.people is not None:
         persons | "Leave hashes" >> LeaveHashes(reservation.people)
-    run, kind = beam.pvalue.AsSingleton(begun.token), found.releases.element_type
+    kind = found.releases.element_type
     named: Any = typehints.Tuple[str, typehints.Tuple[str, kind]]
     charged, refused = typed_outputs(
         found.releases
@@ -388,11 +402,11 @@ def charge(
         # What is settled is what leaves: names are drawn anew with what is made anew before this.
         | "Together" >> beam.GroupByKey(),
         "Charge",
-        beam.ParDo(_Settle(reservation), run),
+        beam.ParDo(_Settle(reservation), *begun.side),
         kind,
         withheld=WithheldRelease,
     )
-    giving_back = beam.ParDo(_Abandon(reservation), run).with_output_types(WithheldRelease)
+    giving_back = beam.ParDo(_Abandon(reservation), *begun.side).with_output_types(WithheldRelease)
     given_back = found.withheld | "Give back" >> giving_back
     withheld = (given_back, refused) | "All withheld" >> beam.Flatten()
     return Releases(charged, withheld)
@@ -446,15 +460,11 @@ class _Charging(beam.DoFn):
     def setup(self) -> None:
         self._unsettled = counter("unsettled")
 
-    def _open(self, run: str) -> BudgetLedger:
+    def _open(self) -> BudgetLedger:
         from beam_ldp.ledger import BudgetLedger
 
         if self._ledger is None:
-            held = self._reservation
-            ledger = BudgetLedger(held.url)
-            if held.same_reports:  # a graph that was built anew goes on with the state of a job
-                ledger.begin(held.run_id, reserved=held.attempt, attempt=run)
-            self._ledger = ledger
+            self._ledger = BudgetLedger(self._reservation.url)
         return self._ledger
 
     def _away(self) -> tuple[type[Exception], ...]:
@@ -475,9 +485,10 @@ class _Settle(_Charging):
     def process(
         self,
         element: tuple[str, Iterable[tuple[str, Any]]],
-        run: str,
+        run: str = "",
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
+        run = run or self._reservation.attempt
         leaving: dict[bool, dict[str, tuple[str, Any]]] = {False: {}, True: {}}
         for token, one in element[1]:
             release = _release_of(one)
@@ -500,7 +511,7 @@ class _Settle(_Charging):
         tokens = {group: token for group, (token, _) in named.items()}
         release = _release_of(next(iter(named.values()))[1])
         try:
-            why = self._reservation.settle(self._open(run), run, tokens, release)
+            why = self._reservation.settle(self._open(), run, tokens, release)
         except self._away():
             self._say()
             raise
@@ -520,9 +531,10 @@ class _Settle(_Charging):
 class _Abandon(_Charging):
     """Gives the central price of what was withheld back; the notices pass through."""
 
-    def process(self, withheld: WithheldRelease, run: str) -> Iterator[WithheldRelease]:
+    def process(self, withheld: WithheldRelease, run: str = "") -> Iterator[WithheldRelease]:
+        run = run or self._reservation.attempt
         try:
-            self._reservation.abandon(self._open(run), run, withheld)
+            self._reservation.abandon(self._open(), run, withheld)
         except self._away():
             self._say()
         yield withheld

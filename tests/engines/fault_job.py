@@ -137,7 +137,7 @@ class FaultJob:
         )
         encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", people=People(id="id"))
         budget = ChargeTo("visits", self.url, run_id="run")
-        begun = budget.begin(pipeline)
+        begun = budget.begin(tables)
         persons = (
             encoded
             | "Bound" >> BoundContributions(noise=noise)

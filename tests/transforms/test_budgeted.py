@@ -415,19 +415,6 @@ def test_of_two_starts_at_once_the_older_one_settles_nothing(
         begun(ledger, "run", older)  # nor does it begin again
 
 
-def test_a_graph_that_is_built_anew_goes_on_with_the_state_of_a_job(
-    ledger: BudgetLedger, url: str
-) -> None:
-    """As an engine does from a savepoint: the token is that of the run that wrote it."""
-    first, run_token = restarted(url), begun(ledger, "run")
-    assert settle(first, ledger, run_token, release(180, (0, 1))) == ""
-    doer = _Settle(restarted(url))
-    doer.setup()
-    said = release(180, (1, 2))
-    assert list(doer.process(("", [("t", said)]), run_token, IntervalWindow(1, 2))) == [said]
-    assert ledger.charge("run", "window 1 2").attempt == run_token
-
-
 @pytest.mark.parametrize("changed", [{"columns": ("other",)}, {"values": "ab"}, {"bounding": "x"}])
 def test_a_stream_that_asks_something_else_does_not_start_again(
     ledger: BudgetLedger, url: str, changed: dict[str, Any]
