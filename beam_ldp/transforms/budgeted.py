@@ -176,8 +176,8 @@ class ChargeTo:
         told = _accounting("event_json").event_to_json(event)
         people = self._people(ledger.population(self.dataset), run_id)
         return Reservation(
-            self.url, run_id, charge.attempt, identity, charge.is_block, told,
-            self.honest_fraction, grouped, people, same,
+            self.url, run_id, identity, charge.is_block, told, self.honest_fraction, grouped,
+            people, same,
         )  # fmt: skip
 
     @property
@@ -212,7 +212,7 @@ class Reservation:
 
     Attributes:
         url: of the ledger; None: as the worker's environment says.
-        run_id, attempt: of the charge, and token of the reservation.
+        run_id: of the charge.
         identity: of the release.
         is_block: whether each window is settled by itself.
         worst: event of a release, JSON.
@@ -226,7 +226,6 @@ class Reservation:
 
     url: str | None
     run_id: str
-    attempt: str
     identity: ReleaseIdentity
     is_block: bool
     worst: dict[str, Any]
@@ -348,15 +347,15 @@ class Begun:
     token: beam.PCollection | None
 
     @property
-    def side(self) -> tuple[Any, ...]:
-        """The token as a side input, where it is one."""
-        return () if self.token is None else (beam.pvalue.AsSingleton(self.token),)
+    def run(self) -> Any:
+        """What a stage is told of the run that it is in."""
+        return self.attempt if self.token is None else beam.pvalue.AsSingleton(self.token)
 
     def then(self, persons: beam.PCollection) -> beam.PCollection:
         """The same blocks, not before the run has begun: people are asked after it."""
         if self.token is None:
             return persons
-        wait = beam.Map(_unchanged, *self.side)
+        wait = beam.Map(_unchanged, self.run)
         return persons | "Once begun" >> wait.with_output_types(persons.element_type)
 
 
@@ -402,11 +401,11 @@ def charge(
         # What is settled is what leaves: names are drawn anew with what is made anew before this.
         | "Together" >> beam.GroupByKey(),
         "Charge",
-        beam.ParDo(_Settle(reservation), *begun.side),
+        beam.ParDo(_Settle(reservation), begun.run),
         kind,
         withheld=WithheldRelease,
     )
-    giving_back = beam.ParDo(_Abandon(reservation), *begun.side).with_output_types(WithheldRelease)
+    giving_back = beam.ParDo(_Abandon(reservation), begun.run).with_output_types(WithheldRelease)
     given_back = found.withheld | "Give back" >> giving_back
     withheld = (given_back, refused) | "All withheld" >> beam.Flatten()
     return Releases(charged, withheld)
@@ -485,10 +484,9 @@ class _Settle(_Charging):
     def process(
         self,
         element: tuple[str, Iterable[tuple[str, Any]]],
-        run: str = "",
+        run: str,
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
-        run = run or self._reservation.attempt
         leaving: dict[bool, dict[str, tuple[str, Any]]] = {False: {}, True: {}}
         for token, one in element[1]:
             release = _release_of(one)
@@ -531,8 +529,7 @@ class _Settle(_Charging):
 class _Abandon(_Charging):
     """Gives the central price of what was withheld back; the notices pass through."""
 
-    def process(self, withheld: WithheldRelease, run: str = "") -> Iterator[WithheldRelease]:
-        run = run or self._reservation.attempt
+    def process(self, withheld: WithheldRelease, run: str) -> Iterator[WithheldRelease]:
         try:
             self._reservation.abandon(self._open(), run, withheld)
         except self._away():
