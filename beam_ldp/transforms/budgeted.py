@@ -3,7 +3,8 @@
 A graph can be run again, and an engine can make again what it lost. So a charge is settled by what
 leaves, not by what it costs: each run begins in the ledger under a token that it draws, before
 anybody is asked, and each release has a token that is drawn with it, or is a digest of it where
-reports stay the same. The ledger keeps both; what has other tokens is refused, or withheld.
+reports stay the same. The ledger keeps both; what has other tokens is refused, or withheld. A
+stream does not wait for the token of its run: see `ChargeTo.begin`.
 """
 
 from __future__ import annotations
@@ -64,10 +65,9 @@ class ChargeTo:
     of reports that devices sent, it goes on with the windows that have not ended. What an engine
     makes anew after it was settled is withheld, unless it is provably the same.
 
-    A release that is settled is not released again, though its noise be memoized and its reports be
-    the same: the charge is settled release by release on workers, and no digest of all reports,
-    by which the programs know them (`report_digest`), is there by then. Such a pipeline is refused
-    where it is built, under every run id; `beam-ldp frequency` and `mean` publish once more.
+    A pipeline that is built anew for a release that is settled is refused there, though its noise
+    be memoized: no digest of all reports (`report_digest`) is known on workers, where charges are
+    settled. `beam-ldp frequency` and `mean` publish once more.
 
     Args:
         dataset: whose data; the ledger's name of it.
