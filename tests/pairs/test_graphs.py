@@ -158,8 +158,9 @@ def in_windows(door: Callable[..., beam.PTransform]) -> Any:
 
 def mean(place: Place) -> beam.PTransform:
     return PrivateMean(
-        LInfMean(1, EPSILON), columns="age", ranges=CoordinateRanges((0.0,), (90.0,)), min_reports=LEAST,
-        people=People(id="uid"), budget=ChargeTo("visits", place.url, run_id="run"),
+        LInfMean(1, EPSILON), columns="age", ranges=CoordinateRanges((0.0,), (90.0,)),
+        min_reports=LEAST, people=People(id="uid"),
+        budget=ChargeTo("visits", place.url, run_id="run"),
     )  # fmt: skip
 
 
