@@ -162,9 +162,9 @@ class Charge:
         return str(self.about.get("run", self.run_id))
 
     @property
-    def settles(self) -> tuple[str, ...]:
-        """Tokens of the start that may settle: of streams, as they were reserved, too."""
-        return (self.began or self.attempt, *([self.attempt] if self.is_block else []))
+    def settles(self) -> str:
+        """Token of the one start that may settle."""
+        return self.began or self.attempt
 
     @property
     def event(self) -> dict[str, Any] | None:

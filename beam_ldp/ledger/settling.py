@@ -157,7 +157,7 @@ class LedgerSettling(LedgerReading):
                     return ended
                 raise ReleasedBeforeError(f"run {ended.run_id!r} is {ended.status} already")
             _check_open(charge)
-            _check_attempt(charge, attempt, (*charge.settles, charge.attempt))
+            _check_attempt(charge, attempt, charge.settles, charge.attempt)
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
@@ -180,7 +180,7 @@ class LedgerSettling(LedgerReading):
         """What every row says that ends a charge."""
         return {
             **place(charge, part=part),
-            "attempt": attempt or charge.settles[0],
+            "attempt": attempt or charge.settles,
             "count": count,
             "left": charge.count - count,
             "gives_back": charge.loss.to_json(),
@@ -246,7 +246,7 @@ def _closed(charge: Charge, row: Row) -> Charge:
     return part_of(charge, row) if charge.is_block else followed(charge, row)
 
 
-def _check_attempt(charge: Charge, attempt: str | None, may: tuple[str, ...]) -> None:
+def _check_attempt(charge: Charge, attempt: str | None, *may: str) -> None:
     """A LedgerError unless this start may end the charge."""
     if attempt is None and (charge.attempts > 1 or charge.attempt not in may):
         raise LedgerError(

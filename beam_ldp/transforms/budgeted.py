@@ -3,8 +3,8 @@
 A graph can be run again, and an engine can make again what it lost. So a charge is settled by what
 leaves, not by what it costs: each run begins in the ledger under a token that it draws, before
 anybody is asked, and each release has a token that is drawn with it, or is a digest of it where
-reports stay the same. The ledger keeps both; what has other tokens is refused, or withheld. A
-stream does not wait for the token of its run: see `ChargeTo.begin`.
+reports stay the same. The ledger keeps both; what has other tokens is refused, or withheld.
+Streams have tokens of their releases alone: see `ChargeTo.begin`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class ChargeTo:
 
     The charge covers one run. A second run of the same pipeline draws new noise and is refused by a
     LedgerError of its job, before anybody is asked: build it anew, under a new run id. Memoized, or
-    of reports that devices sent, it goes on with the windows that have not ended. What an engine
-    makes anew after it was settled is withheld, unless it is provably the same.
+    of reports that devices sent, it goes on with what has not ended. What is made anew after it was
+    settled, by an engine or by a second run of a stream, is withheld unless it is the same.
 
     A pipeline that is built anew for a release that is settled is refused there, though its noise
     be memoized: no digest of all reports (`report_digest`) is known on workers, where charges are
@@ -189,16 +189,18 @@ class ChargeTo:
         """The start of every run of the pipeline that reads these rows.
 
         The token of a run of bounded data is a side input of what asks people and of what settles.
-        Flink cannot write checkpoints of stages with side inputs, so streams go without.
+        Flink cannot write checkpoints of stages with side inputs, so all runs of a stream settle
+        under the token of the reservation.
         """
         named, attempt = replace(self, run_id=self.named), uuid.uuid4().hex
+        if not rows.is_bounded:
+            return Begun(named, attempt, None)
         start = rows.pipeline | "Start run" >> beam.Impulse()
         tokens = start | "Draw token" >> beam.ParDo(_Draw()).with_output_types(str)
         # A start that is tried again must have the token that is written down.
         kept = tokens | "Keep token" >> beam.Reshuffle()
         begin = beam.ParDo(_Begin(self.url, str(named.run_id), attempt)).with_output_types(str)
-        begun = kept | "Begin" >> begin
-        return Begun(named, attempt, begun if rows.is_bounded else None)
+        return Begun(named, attempt, kept | "Begin" >> begin)
 
     def _people(self, population: str, run_id: str) -> PeopleFolder | None:
         if self.people_store is None or self.people_key_file is None:
