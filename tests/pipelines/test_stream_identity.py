@@ -20,7 +20,6 @@ from beam_ldp.pipelines.streams.results import STREAM, Pricing, begin, run_that_
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stages import part_of
-from tests.ledger.asked import begun
 from tests.pipelines.test_stream import ORACLE, a_release
 
 pytestmark = pytest.mark.exact
@@ -108,7 +107,8 @@ def test_a_stream_says_in_the_ledger_that_it_is_in_no_tracker(tmp_path):
         budget.worst_event(ORACLE, 900),
         identity=MEMOIZED, windowing=FixedWindows(60), bounded=False,
     )  # fmt: skip
-    assert held.settle(ledger, begun(ledger, "live"), {"": "token"}, a_release(0)) == ""
+    attempt = ledger.charge("live").attempt
+    assert held.settle(ledger, attempt, {"": "token"}, a_release(0)) == ""
     report = audit(ledger.rows(), tracked={})
     assert report.clean, report.checks
 

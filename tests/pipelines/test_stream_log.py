@@ -24,7 +24,6 @@ from beam_ldp.transforms.budgeted import Reservation
 from beam_ldp.transforms.elements.portable import PortableDomain
 from mlflow_ldp.runs import SECONDS_VARIABLE
 from mlflow_ldp.server import PRICES, STORED
-from tests.ledger.asked import begun
 from tests.mlflow_ldp.slow_server import slow_server
 from tests.pipelines.test_stream import a_release
 
@@ -62,7 +61,6 @@ class Launched:
                 event, identity=self.job.identity, windowing=FixedWindows(60), bounded=False
             )
             self.job.note_attempt()
-            self.run = begun(BudgetLedger(self.held.url), self.held.run_id)
         begin(self.job.folder, self.job.identity, self.job.run_id)
         local = self.job.choice.mechanism.local_epsilon
         domain = PortableDomain(Domain(("red", "green")))
@@ -78,7 +76,7 @@ class Launched:
             release = a_release(60 * window, 1000 + window, **how)
             if self.held is not None and release.event is not None:
                 ledger, token = BudgetLedger(self.held.url), {"": self.held.token_of(release)}
-                assert self.held.settle(ledger, self.run, token, release) == ""
+                assert self.held.settle(ledger, self.job.attempt, token, release) == ""
             list(self.writer.process(release))
             self.look()
 
