@@ -17,6 +17,7 @@ from beam_ldp.ledger.rows import (
     Head,
     LedgerCorruptedError,
     LedgerError,
+    ReleasedBeforeError,
     Row,
 )
 from beam_ldp.ledger.sinks import AnchorError, RolledBackError
@@ -47,6 +48,7 @@ __all__ = [
     "PeopleKey",
     "Population",
     "Quota",
+    "ReleasedBeforeError",
     "RolledBackError",
     "Row",
     "audit",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -114,14 +114,16 @@ class Charge:
         time, period: when it was reserved.
         number: row of the reservation; of a part of a block, the row that ended it.
         memoized: a repetition sends the same reports.
-        attempt: token of the newest start; only it may settle.
+        attempt: token of the newest start; of what has ended, token of the start that ended it.
         attempts: how often the run was started.
+        began: token of the run of a pipeline, which was reserved when it was built; "" before.
         count: parts of a block that are still open; 1 of other charges.
         reserved_local: the local epsilon at its worst.
         local_event: what people send, where `reserved` prices only what a trusted server publishes.
         quota: whose share it is charged to; "" for the rest.
         certificate: room for what a later version proves of a release; None.
         report_digest: set digest of the reports that were released; None where none was told.
+        tokens: what left: a token for each group's release ("" without groups).
         published: how often the same reports were released.
         overspent: what was released cost more than was reserved.
     """
@@ -142,6 +144,7 @@ class Charge:
     memoized: bool
     attempt: str
     attempts: int = 1
+    began: str = ""
     count: int = 1
     is_block: bool = False
     reserved_local: float = 0.0
@@ -149,6 +152,7 @@ class Charge:
     quota: str = ""
     certificate: Any = None
     report_digest: str | None = None
+    tokens: Mapping[str, str] = field(default_factory=dict)
     published: int = 0
     overspent: bool = False
 
@@ -156,6 +160,11 @@ class Charge:
     def group(self) -> str:
         """The run that this is a part of: long runs are charged in blocks."""
         return str(self.about.get("run", self.run_id))
+
+    @property
+    def settles(self) -> str:
+        """Token of the one start that may settle."""
+        return self.began or self.attempt
 
     @property
     def event(self) -> dict[str, Any] | None:
@@ -222,19 +231,25 @@ def followed(charge: Charge, row: Row) -> Charge:
     """
     body = row.body
     if row.kind == RESUME:
-        if charge.status != "reserved" or not charge.memoized:
+        began = str(body.get("began", ""))
+        first = began != "" and not charge.began
+        if charge.status != "reserved" or not (charge.memoized or first):
             raise ValueError("only an open charge of reports that stay the same can be resumed")
-        return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
+        attempts = charge.attempts + (not began)
+        return replace(charge, attempt=_name(body["attempt"]), attempts=attempts, began=began)
     if row.kind == REPLACE:
         if charge.status != "settled":
             raise ValueError("only what was released can be released again")
-        event = body["event"] or charge.settled
+        event, more = body["event"] or charge.settled, body.get("tokens") or {}
+        if charge.tokens.keys() & more.keys():
+            raise ValueError("a group is released once")
         return replace(
             charge,
             settled=dict(event) if event else None,
             loss=Loss.from_json(body["loss"]),
             report_digest=body["report_digest"],
-            published=charge.published + 1,
+            tokens={**charge.tokens, **more},
+            published=charge.published + (not more),
             about={**charge.about, **body["about"]},
         )
     if charge.status != "reserved" or row.kind not in (SETTLE, ABANDON):
@@ -256,6 +271,7 @@ def part_of(block: Charge, row: Row) -> Charge:
         identity=replace(block.identity, part=name),
         about=about,
         number=row.number,
+        began="",
         count=int(row.body["count"]),
         is_block=False,
     )
@@ -275,6 +291,7 @@ def _rest(block: Charge, count: int) -> Charge:
 def _ended(charge: Charge, row: Row) -> Charge:
     body = row.body
     about = {**charge.about, **body["about"]}
+    charge = replace(charge, attempt=str(body.get("attempt", "")))
     local = read_loss(body["local_epsilon"])
     if row.kind == ABANDON:
         loss = no_loss(charge.loss.divergences)
@@ -288,6 +305,7 @@ def _ended(charge: Charge, row: Row) -> Charge:
         about=about,
         local_epsilon=local,
         report_digest=body["report_digest"],
+        tokens=dict(body.get("tokens") or {}),
         published=1,
         # Worked out anew: what the row says of itself is what a forger would change.
         overspent=overspends(charge, loss, local),

@@ -250,6 +250,42 @@ class LedgerReserving(LedgerReading):
             it.append(RESERVE, body)
             return of_run([it.rows[-1]])
 
+    def begin(self, run_id: str, *, reserved: str, attempt: str) -> Charge:
+        """Write down that what was reserved begins now, before anybody is asked.
+
+        For graphs, which are reserved once, where they are built, and can be run again and again:
+        each run has a token of its own, and only the run that began may settle. With fresh noise
+        the first run alone begins. A later one of reports that stay the same takes the charge over;
+        once that is settled, it may release the same once more.
+
+        Args:
+            run_id: of an open reservation.
+            reserved: its attempt, as `reserve` gave it.
+            attempt: token of this run, drawn when it runs; the same one again changes nothing.
+
+        Raises:
+            LedgerError: if another run began, the run was reserved anew, or has ended.
+        """
+        check_name("attempt", attempt)
+        self._check_anchors()
+        with self._writing(run_id, attempt) as it:
+            charge = charge_of(it.appender, run_id)
+            is_open = charge.status == "reserved"
+            if charge.began == attempt or (charge.memoized and charge.status == "settled"):
+                return charge
+            if not is_open or (charge.began and not charge.memoized):
+                raise LedgerError(
+                    f"run {run_id!r} {'began before' if is_open else f'is {charge.status}'}, and "
+                    "its charge covers one run of its pipeline. To ask people again, with new "
+                    "noise, build the pipeline anew, with a new run_id: that is a new charge"
+                )
+            rows = it.appender.rows_of_run(run_id)
+            if charge.attempt != reserved or any(r.body.get("began") == attempt for r in rows):
+                raise LedgerError(f"another start of run {run_id!r} took over: this one ends here")
+            it.append(RESUME, {**place(charge), "attempt": reserved, "began": attempt,
+                               "left": charge.count, "about": {}})  # fmt: skip
+            return followed(charge, it.rows[-1])
+
     def _again(self, it: Writing, charge: Charge, body: dict[str, Any], told: bool) -> Charge:
         """A run that starts again under its old name: free, or a LedgerError."""
         if told and charge.attempt == body["attempt"] and charge.status == "reserved":

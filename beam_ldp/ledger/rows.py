@@ -42,6 +42,10 @@ class BudgetExceededError(LedgerError):
     """A charge does not fit into what is left. Nothing was reserved."""
 
 
+class ReleasedBeforeError(LedgerError):
+    """The charge ended with another release: this one must not leave."""
+
+
 class BlockUsedUpError(LedgerError):
     """All windows or rounds that were reserved have ended: no further one may be released."""
 

@@ -20,11 +20,22 @@ from beam_ldp.ledger.deciding import same
 from beam_ldp.ledger.losses import Loss, as_json, committed, local_loss_of, settled_as
 from beam_ldp.ledger.opening import (
     LedgerReading,
+    Writing,
     charge_of,
     ended_part,
     equal_releases,
 )
-from beam_ldp.ledger.rows import ABANDON, SETTLE, BlockUsedUpError, LedgerError, Row, check_text
+from beam_ldp.ledger.rows import (
+    ABANDON,
+    REPLACE,
+    SETTLE,
+    BlockUsedUpError,
+    LedgerError,
+    ReleasedBeforeError,
+    Row,
+    check_name,
+    check_text,
+)
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 
@@ -38,13 +49,18 @@ class LedgerSettling(LedgerReading):
         *,
         identity: ReleaseIdentity,
         attempt: str | None = None,
+        tokens: Mapping[str, str] | None = None,
         local_event: Any = None,
         report_digest: str | None = None,
         num_randomized: int | None = None,
         proof: str = "",
         about: Mapping[str, Any] | None = None,
     ) -> Charge:
-        """Write down what is released, before it is published. Idempotent.
+        """Write down what is released, before it is published.
+
+        Idempotent by what leaves, never by what it costs: the same call of the same start is free,
+        and the same memoized release of any start. Any other settlement of an ended charge is
+        refused: fresh noise can cost the same twice.
 
         More than was reserved is written down too, as an alarm that audits show. A committed
         schedule (`CommittedDpEvent`) is charged whole, wherever it ended. What people lost locally
@@ -55,8 +71,12 @@ class LedgerSettling(LedgerReading):
             run_id: of an open reservation.
             event: what is released.
             identity: of the release; must be that of the reservation. Of a block: of the part.
-            attempt: token of the start that settles, as `reserve` gave it. It may be left out of a
-                run that was started once.
+            attempt: token of the start that settles, as `reserve` gave it or `begin` took it. It
+                may be left out of a run that was started once, which then settles once.
+            tokens: for each public group ("" without groups) what stands for its release: drawn
+                where the release is made, anew whenever it is made anew; of memoized noise a
+                digest of the release. One charge covers one release of each group: groups that are
+                settled later add their tokens to it. None where one process makes one release.
             local_event: as for `reserve`.
             report_digest: set digest of the reports, by which the same ones are known again.
             num_randomized: how many values were randomized; 0 spends nothing locally, with a proof.
@@ -64,11 +84,15 @@ class LedgerSettling(LedgerReading):
             about: JSON-able values for the record.
 
         Raises:
+            ReleasedBeforeError: if the charge, or this part of it, ended in any other way.
             LedgerError: if there is no such open reservation, another start of the run took over,
                 or the identity is another.
             ValueError: for a committed schedule that was not reserved.
         """
         check_text("proof", proof)
+        leaving = dict(tokens or {})
+        for token in leaving.values():
+            check_name("tokens", token)
         if num_randomized is not None and num_randomized < 0:
             raise ValueError(f"num_randomized must be >= 0, got {num_randomized}")
         reserved = self.charge(run_id).reserved
@@ -76,21 +100,23 @@ class LedgerSettling(LedgerReading):
         told = settled_as(reserved, told)
         local, loss = local_loss_of(sent or told), self._loss_for(self.charge(run_id), told)
         facts = {"event": told, "report_digest": report_digest, "num_randomized": num_randomized,
-                 "proof": proof, "about": dict(about or {})}  # fmt: skip
+                 "proof": proof, "tokens": leaving, "about": dict(about or {})}  # fmt: skip
         with self._writing(run_id, attempt) as it:
             charge = charge_of(it.appender, run_id)
             label = identity.part if charge.is_block else ""
             ended = ended_part(it.appender, charge, label)
             check_identity(charge, identity)
-            _check_attempt(charge, attempt)
             if ended is not None:
-                return _settled_so(ended, told, report_digest)
+                _check_same(ended, attempt, facts)
+                more = {name: leaving[name] for name in leaving if name not in ended.tokens}
+                return _with_groups(it, charge, ended, label, more) if more else ended
             _check_open(charge)
+            _check_attempt(charge, attempt, charge.settles)
             if charge.is_block and charge.memoized:
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
             if charge.is_block:
                 facts["identity_digest"] = identity.digest.hex()
-            body = {**self._end(charge, label, "settle"), **facts}
+            body = {**self._end(charge, label, attempt), **facts}
             if committed(reserved):
                 loss = loss.at_least(charge.loss)  # of a block: of one part
             it.append(SETTLE, body | _spent(charge, body, loss, local, sent))
@@ -116,28 +142,31 @@ class LedgerSettling(LedgerReading):
             why, about: for the record.
             part: of a block, the window or round; "" for what is left of it.
             count: of what is left of a block, so many; default: all.
-            attempt: token of the start that gives up; a start that was overtaken cannot.
+            attempt: token of the start that gives up; a start that was overtaken cannot. Of a
+                pipeline the launcher may, which reserved.
 
         Raises:
+            ReleasedBeforeError: if it was settled.
             LedgerError: if there is no such open reservation.
         """
         with self._writing(run_id, attempt) as it:
             charge = charge_of(it.appender, run_id)
             ended = ended_part(it.appender, charge, part)
-            _check_attempt(charge, attempt)
             if ended is not None:
                 if ended.status == "abandoned":
                     return ended
-                raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
+                raise ReleasedBeforeError(f"run {ended.run_id!r} is {ended.status} already")
             _check_open(charge)
+            _check_attempt(charge, attempt, charge.settles, charge.attempt)
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
-            spent = randomized or charge.attempts > 1
+            asked = bool(charge.began) and not charge.is_block  # a launcher knows its windows
+            spent = randomized or asked or charge.attempts > 1
             it.append(
                 ABANDON,
                 {
-                    **self._end(charge, part, "abandon", number),
+                    **self._end(charge, part, attempt, number),
                     "identity_digest": None,
                     "local_epsilon": finite(charge.reserved_local if spent else 0.0),
                     "about": {**(about or {}), "abandoned": why},
@@ -145,11 +174,13 @@ class LedgerSettling(LedgerReading):
             )
             return _closed(charge, it.rows[-1])
 
-    def _end(self, charge: Charge, part: str, kind: str, count: int = 1) -> dict[str, Any]:
+    def _end(
+        self, charge: Charge, part: str, attempt: str | None, count: int = 1
+    ) -> dict[str, Any]:
         """What every row says that ends a charge."""
         return {
             **place(charge, part=part),
-            "attempt": charge.attempt,
+            "attempt": attempt or charge.settles,
             "count": count,
             "left": charge.count - count,
             "gives_back": charge.loss.to_json(),
@@ -157,12 +188,42 @@ class LedgerSettling(LedgerReading):
         }
 
 
-def _settled_so(ended: Charge, told: dict[str, Any], report_digest: str | None) -> Charge:
-    """What ended already, if it was settled with the same event and the same reports."""
-    equal = same(ended.settled, told) and ended.report_digest == report_digest
-    if ended.status == "settled" and equal:
-        return ended
-    raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
+def _check_same(ended: Charge, attempt: str | None, facts: Mapping[str, Any]) -> None:
+    """A ReleasedBeforeError unless the start that settled settles the very same thing again.
+
+    Without tokens all of it must be the same; with them, of each group that was released. Another
+    start has the same tokens only where they are digests.
+    """
+    tokens, about = facts["tokens"], facts["about"]
+    proved = ended.memoized and 0 < len(tokens.keys() & ended.tokens.keys()) == len(tokens)
+    if (
+        ended.status != "settled"
+        or attempt is None
+        or (attempt != ended.attempt and not proved)
+        or bool(tokens) != bool(ended.tokens)
+        or any(ended.tokens.get(name, token) != token for name, token in tokens.items())
+        or not same(ended.settled, facts["event"])
+        or ended.report_digest != facts["report_digest"]
+        or not same(about, {name: ended.about.get(name) for name in about})
+    ):
+        raise ReleasedBeforeError(
+            f"run {ended.run_id!r} is {ended.status} already, and this is not known to be the same "
+            "release: a repetition with new noise needs a new name and a new charge"
+        )
+
+
+def _with_groups(
+    it: Writing, charge: Charge, ended: Charge, part: str, more: dict[str, str]
+) -> Charge:
+    """The charge with releases of further groups: people are in one, so it costs nothing more."""
+    if "" in more or "" in ended.tokens:
+        raise ValueError("tokens must name the groups")
+    loss = ended.loss.to_json()
+    row = {**place(charge, part=part), "left": charge.count, "event": ended.settled, "loss": loss,
+           "gives_back": loss, "report_digest": ended.report_digest, "reason": "groups",
+           "cells": None, "tokens": more, "about": {}}  # fmt: skip
+    it.append(REPLACE, row)
+    return followed(ended, it.rows[-1])
 
 
 def _spent(
@@ -185,12 +246,15 @@ def _closed(charge: Charge, row: Row) -> Charge:
     return part_of(charge, row) if charge.is_block else followed(charge, row)
 
 
-def _check_attempt(charge: Charge, attempt: str | None) -> None:
-    if attempt is None and charge.attempts > 1:
+def _check_attempt(charge: Charge, attempt: str | None, *may: str) -> None:
+    """A LedgerError unless this start may end the charge."""
+    if attempt is None and (charge.attempts > 1 or charge.attempt not in may):
         raise LedgerError(
             f"run {charge.run_id!r} was started {charge.attempts} times: name the attempt that ends"
+            if charge.attempts > 1
+            else f"run {charge.run_id!r} is a pipeline's: name the run of it that ends (attempt)"
         )
-    if attempt is not None and attempt != charge.attempt:
+    if attempt is not None and attempt not in may:
         raise LedgerError(
             f"another start of run {charge.run_id!r} took over: this one may not end it, and "
             "nothing of it may be published"

@@ -1,16 +1,25 @@
-"""Charging a budget from a pipeline: reserved where it is built, settled where it releases."""
+"""Charging a budget from a pipeline: reserved where it is built, settled where it releases.
+
+A graph can be run again, and an engine can make again what it lost. So a charge is settled by what
+leaves, not by what it costs: each run begins in the ledger under a token that it draws, before
+anybody is asked, and each release has a token that is drawn with it, or is a digest of it where
+reports stay the same. The ledger keeps both; what has other tokens is refused, or withheld.
+Streams have tokens of their releases alone: see `ChargeTo.begin`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints import typehints
 
 from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -18,10 +27,13 @@ from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.collector.side import Releases
 from beam_ldp.transforms.device.keyed import LeaveHashes, PeopleFolder
+from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.elements.stages import (
+    NO_KEY,
     USED_UP,
     counter,
+    group_name,
     part_of,
     typed_outputs,
     window_bounds,
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
 
 ENDED_BEFORE = "released or withheld already by an earlier start of this run"
+MADE_AGAIN = "another release was settled under this charge, and this one was made anew"
 
 
 def _accounting(module: str) -> Any:
@@ -47,10 +60,14 @@ class ChargeTo:
     worker that makes it, and a release that is withheld gives its central price back. A pipeline
     that is built and never run stays charged, as one that crashes does.
 
-    A release that is settled is not released again, though its noise be memoized and its reports be
-    the same: the charge is settled release by release on workers, and no digest of all reports,
-    by which the programs know them (`report_digest`), is there by then. Such a pipeline is refused
-    where it is built, under every run id; `beam-ldp frequency` and `mean` publish once more.
+    The charge covers one run. A second run of the same pipeline draws new noise and is refused by a
+    LedgerError of its job, before anybody is asked: build it anew, under a new run id. Memoized, or
+    of reports that devices sent, it goes on with what has not ended. What is made anew after it was
+    settled, by an engine or by a second run of a stream, is withheld unless it is the same.
+
+    A pipeline that is built anew for a release that is settled is refused there, though its noise
+    be memoized: no digest of all reports (`report_digest`) is known on workers, where charges are
+    settled. `beam-ldp frequency` and `mean` publish once more.
 
     Args:
         dataset: whose data; the ledger's name of it.
@@ -110,6 +127,7 @@ class ChargeTo:
         same_reports: bool = False,
         grouped: bool = False,
         question: str = "",
+        attempt: str | None = None,
     ) -> Reservation:
         """Set the worst case aside, or refuse it.
 
@@ -122,6 +140,7 @@ class ChargeTo:
                 they are, as of envelopes that devices sent.
             grouped: people are parted into public groups, each with a release of its own.
             question: as for the composite.
+            attempt: token of this reservation, where the graph knows it already.
 
         Raises:
             BudgetExceededError: if it does not fit.
@@ -135,7 +154,7 @@ class ChargeTo:
                 "budget: windowed or unbounded data need ChargeTo(windows=...): how many releases "
                 "to reserve"
             )
-        run_id = self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+        run_id = self.named
         about = {"question": question, "run": run_id}
         if self.untracked:
             about["untracked"] = self.untracked
@@ -150,15 +169,38 @@ class ChargeTo:
             memoized=same,
             count=self.windows,
             quota=self.quota,
+            attempt=attempt,
             privacy_unit=self.privacy_unit,
             about=about,
         )
         told = _accounting("event_json").event_to_json(event)
         people = self._people(ledger.population(self.dataset), run_id)
         return Reservation(
-            self.url, run_id, charge.attempt, identity, charge.is_block, told,
-            self.honest_fraction, grouped, people, same,
+            self.url, run_id, identity, charge.is_block, told, self.honest_fraction, grouped,
+            people, same,
         )  # fmt: skip
+
+    @property
+    def named(self) -> str:
+        """Name of the charge; a random one where none was given."""
+        return self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+
+    def begin(self, rows: beam.PCollection) -> Begun:
+        """The start of every run of the pipeline that reads these rows.
+
+        The token of a run of bounded data is a side input of what asks people and of what settles.
+        Flink cannot write checkpoints of stages with side inputs, so all runs of a stream settle
+        under the token of the reservation.
+        """
+        named, attempt = replace(self, run_id=self.named), uuid.uuid4().hex
+        if not rows.is_bounded:
+            return Begun(named, attempt, None)
+        start = rows.pipeline | "Start run" >> beam.Impulse()
+        tokens = start | "Draw token" >> beam.ParDo(_Draw()).with_output_types(str)
+        # A start that is tried again must have the token that is written down.
+        kept = tokens | "Keep token" >> beam.Reshuffle()
+        begin = beam.ParDo(_Begin(self.url, str(named.run_id), attempt)).with_output_types(str)
+        return Begun(named, attempt, kept | "Begin" >> begin)
 
     def _people(self, population: str, run_id: str) -> PeopleFolder | None:
         if self.people_store is None or self.people_key_file is None:
@@ -172,7 +214,7 @@ class Reservation:
 
     Attributes:
         url: of the ledger; None: as the worker's environment says.
-        run_id, attempt: of the charge, and the start of the run that may end it.
+        run_id: of the charge.
         identity: of the release.
         is_block: whether each window is settled by itself.
         worst: event of a release, JSON.
@@ -186,7 +228,6 @@ class Reservation:
 
     url: str | None
     run_id: str
-    attempt: str
     identity: ReleaseIdentity
     is_block: bool
     worst: dict[str, Any]
@@ -195,68 +236,80 @@ class Reservation:
     people: PeopleFolder | None = None
     same_reports: bool = False
 
-    def settle(self, ledger: BudgetLedger, release: Release) -> str:
+    def token_of(self, release: Release) -> str:
+        """What stands for a release: memoized, a digest of it; else what nothing else has.
+
+        Equal releases of fresh noise are two: that they are equal would tell more of people.
+        """
+        if not self.same_reports:
+            return uuid.uuid4().hex
+        return hashlib.sha256(BlockCoder(Release).encode(release)).hexdigest()
+
+    def settle(
+        self, ledger: BudgetLedger, run: str, tokens: Mapping[str, str], release: Release
+    ) -> str:
         """Write down what is released; why it may not be, or "".
 
         What an earlier start of the run has ended stays as it is: rows may have come since, and a
         second release of the same reports beside the first one would show theirs.
+
+        Args:
+            ledger: that holds the charge.
+            run: token of the run.
+            tokens: of what leaves, by group; "" without groups.
+            release: one of them.
         """
         part = self._part(release)
-        if self._ended_before(ledger, release):
+        if self._ended_before(ledger, run, release):
             return ENDED_BEFORE
         event = self.worst
         if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
             ran = honest_event(release.event, self.honest_fraction)
             event = _accounting("event_json").event_to_json(ran)
         about = {
-            "attempt": self.attempt,
             "window": _label(release),
             "output": release.output,
             "mechanism": release.mechanism.get("mechanism", ""),
         }
         if not self.grouped:  # of a group alone it would be no count of the people asked
             about["num_reports"] = release.num_reports
-        from beam_ldp.ledger import BlockUsedUpError
+        from beam_ldp.ledger import BlockUsedUpError, ReleasedBeforeError
 
         try:
             ledger.settle(
-                self.run_id,
-                event,
-                identity=part,
-                attempt=self.attempt,
-                about=about,
+                self.run_id, event, identity=part, attempt=run, tokens=tokens, about=about
             )
         except BlockUsedUpError:
             return USED_UP
+        except ReleasedBeforeError:
+            return MADE_AGAIN
         return ""
 
-    def abandon(self, ledger: BudgetLedger, withheld: WithheldRelease) -> None:
+    def abandon(self, ledger: BudgetLedger, run: str, withheld: WithheldRelease) -> None:
         """Give the central price of a window back, of which nothing was released.
 
         Late reports that are not released change nothing: the window has a charge of its own.
         """
-        from beam_ldp.ledger import BlockUsedUpError
+        from beam_ldp.ledger import BlockUsedUpError, ReleasedBeforeError
 
         part = self._part(withheld)
-        if self.grouped or withheld.late or self._ended_before(ledger, withheld):
+        if self.grouped or withheld.late or self._ended_before(ledger, run, withheld):
             return
         try:
             ledger.abandon(
                 self.run_id,
                 part=part.part if self.is_block else "",
-                attempt=self.attempt,
+                attempt=run,
                 randomized=True,
                 why=withheld.reason,
-                about={
-                    "attempt": self.attempt,
-                    "window": _label(withheld),
-                    "num_reports": withheld.num_reports,
-                },
+                about={"window": _label(withheld), "num_reports": withheld.num_reports},
             )
-        except BlockUsedUpError:
-            return  # this window was never reserved
+        except (BlockUsedUpError, ReleasedBeforeError):
+            return  # this window was never reserved, or is released
 
-    def _ended_before(self, ledger: BudgetLedger, said: Release | WithheldRelease) -> bool:
+    def _ended_before(
+        self, ledger: BudgetLedger, run: str, said: Release | WithheldRelease
+    ) -> bool:
         """Whether another start of the run ended this window.
 
         Late reports of such a window stay away too: this start cannot know who was in time then.
@@ -264,16 +317,15 @@ class Reservation:
         if not (self.is_block and self.same_reports):
             return False
         parts = {self._part(said).part, self._part(replace(said, late=False)).part}
-        return any(self._ended_by_another(ledger, part) for part in parts)
+        return any(self._ended_by_another(ledger, run, part) for part in parts)
 
-    def _ended_by_another(self, ledger: BudgetLedger, part: str) -> bool:
+    def _ended_by_another(self, ledger: BudgetLedger, run: str, part: str) -> bool:
         from beam_ldp.ledger import LedgerError
 
         try:
-            ended = ledger.charge(self.run_id, part)
+            return ledger.charge(self.run_id, part).attempt != run
         except LedgerError:  # it is open
             return False
-        return bool(ended.about.get("attempt") != self.attempt)
 
     def _part(self, said: Release | WithheldRelease) -> ReleaseIdentity:
         if said.window is None and self.is_block:
@@ -281,8 +333,40 @@ class Reservation:
         return part_of(self.identity, said)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run of a pipeline, as its graph knows it.
+
+    Attributes:
+        budget: that pays, with the name of the charge.
+        attempt: token of the reservation.
+        token: a collection of the one token that a run draws, written down before it comes out;
+            None of a stream, whose runs settle under the token of the reservation.
+    """
+
+    budget: ChargeTo
+    attempt: str
+    token: beam.PCollection | None
+
+    @property
+    def run(self) -> Any:
+        """What a stage is told of the run that it is in."""
+        return self.attempt if self.token is None else beam.pvalue.AsSingleton(self.token)
+
+    def then(self, persons: beam.PCollection) -> beam.PCollection:
+        """The same blocks, not before the run has begun: people are asked after it."""
+        if self.token is None:
+            return persons
+        wait = beam.Map(_unchanged, self.run)
+        return persons | "Once begun" >> wait.with_output_types(persons.element_type)
+
+
+def _unchanged(element: Any, token: str) -> Any:
+    return element
+
+
 def charge(
-    budget: ChargeTo,
+    begun: Begun,
     worst: Any,
     rows: beam.PCollection,
     found: Releases,
@@ -294,30 +378,77 @@ def charge(
     Called last, when everything else is built: what fails before it is not charged.
 
     Args:
-        budget: whose.
+        begun: the run, and whose budget pays.
         worst: the dearest release of a window.
         rows: what the composite reads.
         found: what it gives; it is returned anew.
         persons: blocks of values with every person once; None where each row is a person.
+            People who are asked here are asked of `Begun.then`.
         how: further arguments of `ChargeTo.reserve`.
     """
+    budget = begun.budget
     if budget.people_store is not None and persons is None:
         raise ValueError("people_store needs user ids: name the user id column")
     windowing, bounded = rows.windowing.windowfn, rows.is_bounded
-    reservation = budget.reserve(worst, windowing=windowing, bounded=bounded, **how)
+    reservation = budget.reserve(
+        worst, windowing=windowing, bounded=bounded, attempt=begun.attempt, **how
+    )
     if reservation.people is not None:
         persons | "Leave hashes" >> LeaveHashes(reservation.people)
+    kind = found.releases.element_type
+    named: Any = typehints.Tuple[str, typehints.Tuple[str, kind]]
     charged, refused = typed_outputs(
-        found.releases,
+        found.releases
+        | "Draw tokens" >> beam.ParDo(_Name(reservation)).with_output_types(named)
+        # What is settled is what leaves: names are drawn anew with what is made anew before this.
+        | "Together" >> beam.GroupByKey(),
         "Charge",
-        beam.ParDo(_Settle(reservation)),
-        found.releases.element_type,
+        beam.ParDo(_Settle(reservation), begun.run),
+        kind,
         withheld=WithheldRelease,
     )
-    giving_back = beam.ParDo(_Abandon(reservation)).with_output_types(WithheldRelease)
+    giving_back = beam.ParDo(_Abandon(reservation), begun.run).with_output_types(WithheldRelease)
     given_back = found.withheld | "Give back" >> giving_back
     withheld = (given_back, refused) | "All withheld" >> beam.Flatten()
     return Releases(charged, withheld)
+
+
+class _Draw(beam.DoFn):
+    """Draws the token of a run: when it runs, never where the graph is built."""
+
+    def process(self, element: bytes) -> Iterator[str]:
+        yield uuid.uuid4().hex
+
+
+@dataclass(eq=False)
+class _Begin(beam.DoFn):
+    """Lets a run begin that the ledger lets begin."""
+
+    url: str | None
+    run_id: str
+    attempt: str
+
+    def process(self, token: str) -> Iterator[str]:
+        from beam_ldp.ledger import BudgetLedger
+
+        BudgetLedger(self.url).begin(self.run_id, reserved=self.attempt, attempt=token)
+        yield token
+
+
+@dataclass(eq=False)
+class _Name(beam.DoFn):
+    """Gives each release what stands for it."""
+
+    reservation: Reservation
+
+    def process(self, element: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
+        yield NO_KEY, (self.reservation.token_of(_release_of(element)), element)
+
+
+def _release_of(element: Any) -> Release:
+    """Of releases of groups, without the group."""
+    release: Release = element[1] if isinstance(element, tuple) else element
+    return release
 
 
 class _Charging(beam.DoFn):
@@ -349,33 +480,60 @@ class _Charging(beam.DoFn):
 
 
 class _Settle(_Charging):
-    """Settles each release. What the ledger did not take goes no further: a ledger that is away
-    ends the job, or what the engine tries again of it."""
+    """Settles what a window releases, all groups at once. What the ledger did not take goes no
+    further: a ledger that is away ends the job, or what the engine tries again of it."""
 
-    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        release = element[1] if isinstance(element, tuple) else element
+    def process(
+        self,
+        element: tuple[str, Iterable[tuple[str, Any]]],
+        run: str,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        leaving: dict[bool, dict[str, tuple[str, Any]]] = {False: {}, True: {}}
+        for token, one in element[1]:
+            release = _release_of(one)
+            if release.ran is None:
+                yield one
+                continue
+            named = leaving[release.late]
+            group = group_name(one[0]) if isinstance(one, tuple) else ""
+            if group in named:
+                yield self._withheld(release, MADE_AGAIN, window)
+            else:
+                named[group] = token, one
+        for named in leaving.values():
+            yield from self._settled(named, run, window)
+
+    def _settled(self, named: dict[str, tuple[str, Any]], run: str, window: Any) -> Iterator[Any]:
+        """What may leave of these; where not all of it may, each group by itself."""
+        if not named:
+            return
+        tokens = {group: token for group, (token, _) in named.items()}
+        release = _release_of(next(iter(named.values()))[1])
         try:
-            why = "" if release.ran is None else self._reservation.settle(self._open(), release)
+            why = self._reservation.settle(self._open(), run, tokens, release)
         except self._away():
             self._say()
             raise
-        if not why:
-            yield element
-        else:
-            bounds = window_bounds(window)
-            group, late = release.group, release.late
-            notice = WithheldRelease(
-                release.num_reports, 0, why, release.question, group, bounds, late
-            )
-            yield TaggedOutput("withheld", notice)
+        if why and len(named) > 1:
+            for group, one in named.items():
+                yield from self._settled({group: one}, run, window)
+            return
+        for _, one in named.values():
+            yield self._withheld(_release_of(one), why, window) if why else one
+
+    def _withheld(self, release: Release, why: str, window: Any) -> TaggedOutput:
+        bounds, late = window_bounds(window), release.late
+        said = release.num_reports, 0, why, release.question, release.group, bounds, late
+        return TaggedOutput("withheld", WithheldRelease(*said))
 
 
 class _Abandon(_Charging):
     """Gives the central price of what was withheld back; the notices pass through."""
 
-    def process(self, withheld: WithheldRelease) -> Iterator[WithheldRelease]:
+    def process(self, withheld: WithheldRelease, run: str) -> Iterator[WithheldRelease]:
         try:
-            self._reservation.abandon(self._open(), withheld)
+            self._reservation.abandon(self._open(), run, withheld)
         except self._away():
             self._say()
         yield withheld

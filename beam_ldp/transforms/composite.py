@@ -173,14 +173,15 @@ class PrivateEstimate(beam.PTransform):
         )
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        made: Reports = rows | "Device" >> self._device
+        begun = None if self._budget is None else self._budget.begin(rows)
+        made: Reports = rows | "Device" >> self._device.once(begun)
         found: Releases = made.reports | "Collector" >> self._collector
         if made.late is not None:
             withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
             found = Releases(found.releases, withheld)
-        if self._budget is not None:
+        if self._budget is not None and begun is not None:
             found = charge(
-                self._budget,
+                begun,
                 self._budget.worst_event(self.randomizer, self._min_reports),
                 rows,
                 found,

@@ -358,7 +358,9 @@ class PrivateHeavyHitters(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         protocol = self._protocol
         encoded = rows | "Encode" >> self._encode
+        begun = None if self._budget is None else self._budget.begin(rows)
         persons = self._persons(encoded)
+        persons = persons if begun is None else begun.then(persons)
         parts = persons | "Part" >> beam.ParDo(_PartLevels()).with_outputs()
         start = Found(protocol.root, (), False)
         before = rows.pipeline | "Start" >> beam.Create([start])
@@ -370,10 +372,10 @@ class PrivateHeavyHitters(beam.PTransform):
             traces += [answered.traces] if self._noise.memoized else []
         found = Releases(before, notices | "Withheld" >> beam.Flatten())
         drawn = None if self._people.id is None else persons
-        if self._budget is not None:
+        if self._budget is not None and begun is not None:
             worst = protocol.reports(self._least, self._budget.honest_fraction)
             found = charge(
-                self._budget,
+                begun,
                 as_event(worst),
                 rows,
                 found,

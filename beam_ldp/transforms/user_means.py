@@ -294,7 +294,9 @@ class PrivateUserMean(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         protocol = self._protocol
         encoded = rows | "Encode" >> self._encode
+        begun = None if self._budget is None else self._budget.begin(rows)
         persons = encoded | "Mean per person" >> MeanPerPerson(protocol.space)
+        persons = persons if begun is None else begun.then(persons)
         answered: dict[str, Any] = {}
         rounds: list[tuple[Reports, Releases]] = []
         if protocol.search is not None:
@@ -308,9 +310,9 @@ class PrivateUserMean(beam.PTransform):
         rounds.append(self._round(1, persons, means, protocol.final, finishing))
         notices = [given.withheld for _, given in rounds]
         found = Releases(rounds[-1][1].releases, notices | "Withheld" >> beam.Flatten())
-        if self._budget is not None:
+        if self._budget is not None and begun is not None:
             found = charge(
-                self._budget,
+                begun,
                 protocol.event(*(self._budget.honest(crowd) for crowd in self._least)),
                 rows,
                 found,

@@ -5,6 +5,7 @@ Its charges are reserved ahead, one row of the ledger for many steps (`Blocks`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dp_accounting
 
 from beam_ldp.accounting import ShuffleAccountant, event_epsilon
-from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError
 from beam_ldp.ledger.losses import Loss, as_json, local_loss_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
@@ -73,10 +74,16 @@ class Blocks:
         self._local = 0.0
         self._size = self._used = self._number = 0
         self._next = 1
-        self._attempt = ""
+        self._attempt, self._process = "", os.getpid()
 
     def charge(self, event: dp_accounting.DpEvent, local: float) -> None:
-        """Use one charge of the open block, or reserve a block first."""
+        """Use one charge of the open block, or reserve a block first.
+
+        Raises:
+            LedgerError: in a process that was forked: both would use the same charges.
+        """
+        if os.getpid() != self._process:
+            raise LedgerError("the tracker belongs to another process: open one in each process")
         if (event, local) != (self._event, self._local):
             self.close()
             self._next = 1

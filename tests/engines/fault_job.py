@@ -136,11 +136,16 @@ class FaultJob:
             | "Make" >> beam.Map(make_table, self).with_output_types(TableBlock)
         )
         encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", people=People(id="id"))
-        reports = (
+        budget = ChargeTo("visits", self.url, run_id="run")
+        begun = budget.begin(tables)
+        persons = (
             encoded
             | "Bound" >> BoundContributions(noise=noise)
             | "Pause"
             >> beam.Map(pause_over, self.pause / 4).with_output_types(encoded.element_type)
+        )
+        reports = (
+            begun.then(persons)
             | "Randomize" >> Randomize(ORACLE, noise=noise)
             | "Door" >> beam.ParDo(DoorWitness(self)).with_output_types(ReportBlock)
         )
@@ -150,10 +155,9 @@ class FaultJob:
             | "Aggregate" >> Aggregate(ORACLE)
             | "Estimate" >> EstimateFrequencies(ORACLE, min_reports=LEAST, sampling="iid")
         )
-        budget = ChargeTo("visits", self.url, run_id="run")
         withheld = (shuffled.withheld, releases.withheld) | "Withheld" >> beam.Flatten()
         found = charge(
-            budget,
+            begun,
             budget.worst_event(ORACLE, LEAST),
             tables,
             Releases(releases, withheld),

@@ -12,7 +12,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerCorruptedError, LedgerError
 from beam_ldp.ledger.auditing import AuditReport, audit
 from beam_ldp.ledger.rows import Row, next_row, parse
-from tests.ledger.asked import asked
+from tests.ledger.asked import asked, begun
 from tests.ledger.conftest import Clock
 
 pytestmark = pytest.mark.exact
@@ -213,6 +213,23 @@ def test_rows_without_a_meaning_are_findings_not_crashes(
         rows = forged(rows, kind, **body)
     report = audit(rows)
     assert report.exit_code == 1
+
+
+@pytest.mark.parametrize("groups", [False, True], ids=["a run begins again", "a group once more"])
+def test_a_second_release_under_one_charge_is_found(ledger: BudgetLedger, groups: bool) -> None:
+    """Also where another program wrote the row that should cover it."""
+    grant(ledger)
+    run = asked("visits", "run")
+    ledger.reserve("visits", "run", PURE, identity=run)
+    told: dict[str, Any] = {"identity": run, "attempt": begun(ledger, "run")}
+    if groups:
+        ledger.settle("run", PURE, tokens={"a": "1"}, **told)
+        ledger.settle("run", PURE, tokens={"b": "2"}, **told)
+    last = ledger.rows()[-1]
+    assert (last.kind, audit(ledger.rows()).clean) == ("replace" if groups else "resume", True)
+    lie = {"tokens": {"b": "3"}} if groups else {"began": "another"}
+    rows = forged(ledger.rows(), last.kind, **{**last.body, **lie})
+    assert outcome(audit(rows), "follows from") == "failed"
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ def reserve(ledger: BudgetLedger, run_id: str, event: Any, key: str = "") -> Any
 
 
 def settle(ledger: BudgetLedger, run_id: str, event: Any) -> Any:
-    return ledger.settle(run_id, event, identity=asked("visits", "training"))
+    attempt = ledger.charge(run_id).attempt
+    return ledger.settle(run_id, event, identity=asked("visits", "training"), attempt=attempt)
 
 
 def test_a_schedule_fits_a_budget_that_its_rounds_do_not(trainings: BudgetLedger) -> None:

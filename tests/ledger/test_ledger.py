@@ -14,9 +14,11 @@ from beam_ldp.ledger import (
     LedgerCorruptedError,
     LedgerError,
     LedgerMissingError,
+    ReleasedBeforeError,
+    audit,
 )
 from beam_ldp.ledger.losses import as_json, loss_of
-from tests.ledger.asked import KEY, asked
+from tests.ledger.asked import KEY, asked, begun
 from tests.ledger.conftest import Clock
 
 pytestmark = pytest.mark.exact
@@ -302,15 +304,85 @@ def test_settling_gives_back_what_was_not_used(ledger: BudgetLedger) -> None:
     assert ledger.status("visits").committed < worst
 
 
-def test_settling_twice_is_once(ledger: BudgetLedger) -> None:
+NAMED = {"": "token of the release"}
+
+
+@pytest.mark.parametrize("tokens", [None, NAMED], ids=["by one process", "by workers"])
+def test_settling_twice_is_once_and_of_the_very_same_thing(
+    tokens: dict[str, str] | None, ledger: BudgetLedger
+) -> None:
+    """Another release can cost the same: what it costs never makes it the same one."""
     grant(ledger)
-    ledger.reserve("visits", "run", FEWER, identity=asked("visits", "run"))
-    ledger.settle("run", EVENT, identity=asked("visits", "run"))
+    run = asked("visits", "run")
+    charge = ledger.reserve("visits", "run", FEWER, identity=run)
+    same: dict[str, Any] = {
+        "event": EVENT, "attempt": charge.attempt, "tokens": tokens, "about": {"question": "q"},
+    }  # fmt: skip
+    first = ledger.settle("run", identity=run, **same)
     head = ledger.state.head
-    ledger.settle("run", EVENT, identity=asked("visits", "run"))
+    assert ledger.settle("run", identity=run, **same) == first
+    others: list[dict[str, Any]] = [
+        {"event": MORE}, {"attempt": None}, {"attempt": "another"}, {"report_digest": "d"},
+        {"about": {"question": "another"}}, {"tokens": {"": "another"}},
+        {"tokens": None if tokens else NAMED},
+    ]  # fmt: skip
+    for other in others:
+        with pytest.raises(ReleasedBeforeError, match="settled already"):
+            ledger.settle("run", identity=run, **{**same, **other})
     assert ledger.state.head == head
-    with pytest.raises(LedgerError, match="settled already"):
-        ledger.settle("run", MORE, identity=asked("visits", "run"))
+
+
+def test_a_charge_of_groups_covers_one_release_of_each(ledger: BudgetLedger) -> None:
+    """Groups may come in parts; a group that was released is not released again."""
+    grant(ledger)
+    run = asked("visits", "run")
+    charge = ledger.reserve("visits", "run", EVENT, identity=run)
+
+    def settle(**tokens: str) -> Any:
+        return ledger.settle("run", EVENT, identity=run, attempt=charge.attempt, tokens=tokens)
+
+    first, spent = settle(a="1", b="2"), ledger.status("visits").spent
+    assert settle(b="2") == settle(a="1") == first
+    assert dict(settle(c="3").tokens) == {"a": "1", "b": "2", "c": "3"}
+    head = ledger.books.head
+    for again in ({"a": "4"}, {"a": "1", "c": "4"}, {"c": "4", "d": "5"}):
+        with pytest.raises(ReleasedBeforeError):
+            settle(**again)
+    assert settle(a="1", c="3").published == 1 and ledger.books.head == head
+    assert ledger.status("visits").spent == spent and audit(ledger.rows()).clean
+
+
+def test_a_run_of_a_pipeline_begins_once(ledger: BudgetLedger) -> None:
+    """What is reserved once, where a graph is built, pays for one of its runs."""
+    grant(ledger)
+    run = asked("visits", "run")
+    charge = ledger.reserve("visits", "run", EVENT, identity=run)
+    assert begun(ledger, "run", "first") == begun(ledger, "run", "first")  # a retry
+    for token, reserved in (("second", charge.attempt), ("third", "another")):
+        with pytest.raises(LedgerError, match="began before"):
+            ledger.begin("run", reserved=reserved, attempt=token)
+    for attempt in (None, charge.attempt, "second"):
+        with pytest.raises(LedgerError, match="name the run of it|took over"):
+            ledger.settle("run", EVENT, identity=run, attempt=attempt)
+    settled = ledger.settle("run", EVENT, identity=run, attempt="first", tokens=NAMED)
+    assert (settled.attempt, settled.attempts) == ("first", 1)
+    assert ledger.begin("run", reserved=charge.attempt, attempt="first") == settled
+    with pytest.raises(LedgerError, match="is settled, and its charge covers one run"):
+        begun(ledger, "run")
+    assert audit(ledger.rows()).clean
+
+
+@pytest.mark.parametrize("runs", [0, 1])
+def test_people_who_may_have_been_asked_stay_charged(runs: int, ledger: BudgetLedger) -> None:
+    """Whoever gives a charge back cannot say that nobody was asked once its pipeline ran."""
+    grant(ledger)
+    ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
+    for _ in range(runs):
+        begun(ledger, "run")
+    assert ledger.abandon("run", randomized=False, why="").local_epsilon == runs * 0.25
+    with pytest.raises(LedgerError, match="is abandoned"):
+        begun(ledger, "run")
+    assert audit(ledger.rows()).clean
 
 
 def test_more_than_reserved_is_an_alarm_not_a_loss(ledger: BudgetLedger) -> None:

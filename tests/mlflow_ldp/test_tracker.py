@@ -210,6 +210,20 @@ def test_a_crash_leaves_what_was_reserved_spent(ledger: BudgetLedger) -> None:
     assert ledger.status("visits").committed == pytest.approx(0.07)
 
 
+def test_a_forked_process_uses_no_charges_of_its_parent(
+    ledger: BudgetLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would use what was reserved ahead, and settle it once."""
+    with PrivacyTracker("visits", 1e-40, ledger=ledger) as tracker:
+        tracker.charge(PURE)
+        with monkeypatch.context() as forked:
+            forked.setattr("os.getpid", lambda: -1)
+            with pytest.raises(LedgerError, match="belongs to another process"):
+                tracker.charge(PURE)
+        tracker.charge(PURE)
+    assert ledger.status("visits").local_spent == pytest.approx(0.02)
+
+
 def test_long_trainings_take_few_rows(ledger: BudgetLedger) -> None:
     with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
         for _ in range(100):

@@ -94,7 +94,7 @@ def test_old_envelopes_are_still_read() -> None:
 def test_old_ledgers_are_still_read(tmp_path: Path) -> None:
     """One database for every schema up to today's: it opens, says the same, and its audit is
     clean."""
-    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.ledger import BudgetLedger, LedgerError, ReleasedBeforeError
     from beam_ldp.ledger.auditing import audit
     from beam_ldp.ledger.store import SCHEMA
 
@@ -110,6 +110,13 @@ def test_old_ledgers_are_still_read(tmp_path: Path) -> None:
         assert status.budget.epsilon == 2.0 and status.budget.delta == 1e-6
         assert ledger.state.charge("monday").status == "settled"
         assert ledger.state.charge("tuesday").status == "reserved"
+        # Its settlement has no tokens: nobody can say that a release is that one.
+        old = ledger.charge("monday")
+        with pytest.raises(ReleasedBeforeError):
+            ledger.settle("monday", old.settled, identity=old.identity, attempt=old.attempt,
+                          tokens={"": "token"})  # fmt: skip
+        with pytest.raises(LedgerError, match="is settled, and its charge covers one run"):
+            ledger.begin("monday", reserved=old.attempt, attempt="token")
         assert audit(ledger.rows()).clean
 
 

@@ -107,7 +107,8 @@ def test_a_stream_says_in_the_ledger_that_it_is_in_no_tracker(tmp_path):
         budget.worst_event(ORACLE, 900),
         identity=MEMOIZED, windowing=FixedWindows(60), bounded=False,
     )  # fmt: skip
-    assert held.settle(ledger, a_release(0)) == ""
+    attempt = ledger.charge("live").attempt
+    assert held.settle(ledger, attempt, {"": "token"}, a_release(0)) == ""
     report = audit(ledger.rows(), tracked={})
     assert report.clean, report.checks
 

@@ -75,7 +75,8 @@ class Launched:
         for window in windows:
             release = a_release(60 * window, 1000 + window, **how)
             if self.held is not None and release.event is not None:
-                assert self.held.settle(BudgetLedger(self.held.url), release) == ""
+                ledger, token = BudgetLedger(self.held.url), {"": self.held.token_of(release)}
+                assert self.held.settle(ledger, self.job.attempt, token, release) == ""
             list(self.writer.process(release))
             self.look()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,13 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    IntervalWindow,
+    TimestampedValue,
+)
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
@@ -20,9 +26,15 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean, ValueBlock, yaml
-from beam_ldp.transforms.budgeted import ENDED_BEFORE, ChargeTo, _Abandon, _Settle
+from beam_ldp.transforms.budgeted import (
+    ENDED_BEFORE,
+    MADE_AGAIN,
+    ChargeTo,
+    _Abandon,
+    _Settle,
+)
 from beam_ldp.transforms.elements.stages import USED_UP
-from tests.ledger.asked import asked
+from tests.ledger.asked import asked, begun
 
 pytestmark = pytest.mark.pipeline
 
@@ -271,24 +283,79 @@ def release(num_reports: int, window: tuple[int, int] | None = None) -> Any:
     return Release(estimate, num_reports, shuffled_event(ORACLE, num_reports), window=window)
 
 
-def test_settling_twice_is_once_and_another_release_is_an_error(
+def settle(held: Any, ledger: BudgetLedger, run: str, said: Any, token: str = "") -> str:
+    """As a worker does: with the token that the release has, or another."""
+    return held.settle(ledger, run, {"": token or held.token_of(said)}, said)
+
+
+def test_settling_twice_is_once_and_another_release_is_withheld(
     ledger: BudgetLedger, url: str
 ) -> None:
-    """A retried bundle settles again; a second release for one charge must not leave."""
+    """A retried bundle settles again; what was made anew must not leave, whatever it costs."""
     held = reservation(ChargeTo("visits", url, run_id="run"))
-    assert held.settle(ledger, release(180)) == ""
-    assert held.settle(ledger, release(180)) == ""
-    with pytest.raises(LedgerError, match="settled already"):
-        held.settle(ledger, release(190))
+    run_token, said = begun(ledger, "run"), release(180)
+    token = held.token_of(said)
+    assert settle(held, ledger, run_token, said, token) == ""
+    head = ledger.books.head
+    assert settle(held, ledger, run_token, said, token) == ""
+    for other in (said, release(180), release(190)):
+        assert settle(held, ledger, run_token, other) == MADE_AGAIN
+    assert ledger.books.head == head
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a worker is handed once more, after the first time was settled.
+
+    Attributes:
+        holds: tokens by group, as the bundle has them now.
+        leaves: groups that leave.
+    """
+
+    name: str
+    holds: dict[str, str]
+    leaves: set[str]
+
+
+BUNDLES = [
+    Bundle("the same", {"a": "1", "b": "2"}, {"a", "b"}),
+    Bundle("a part of it", {"b": "2"}, {"b"}),
+    Bundle("made anew", {"a": "3", "b": "4"}, set()),
+    Bundle("a part made anew", {"a": "1", "b": "4"}, {"a"}),
+    Bundle("a group that comes later", {"c": "5"}, {"c"}),
+    Bundle("the same, and one that comes later", {"a": "1", "c": "5"}, {"a", "c"}),
+    Bundle("made anew, and one that comes later", {"a": "3", "c": "5"}, {"c"}),
+]
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda bundle: bundle.name)
+def test_a_bundle_that_is_tried_again(bundle: Bundle, ledger: BudgetLedger, url: str) -> None:
+    """Of groups that share a charge each leaves once: what was settled, and nothing else."""
+    held = replace(reservation(ChargeTo("visits", url, run_id="run")), grouped=True)
+    run_token, doer = begun(ledger, "run"), _Settle(held)
+    doer.setup()
+
+    def process(tokens: dict[str, str]) -> list[Any]:
+        together = [(token, (group, release(180))) for group, token in tokens.items()]
+        return list(doer.process(("", together), run_token, window=GlobalWindow()))
+
+    assert [group for group, _ in process({"a": "1", "b": "2"})] == ["a", "b"]
+    spent = ledger.status("visits").spent
+    found = process(bundle.holds)
+    notices = [each.value for each in found if isinstance(each, TaggedOutput)]
+    assert {each[0] for each in found if isinstance(each, tuple)} == bundle.leaves
+    assert len(notices) == len(bundle.holds) - len(bundle.leaves)
+    assert {notice.reason for notice in notices} <= {MADE_AGAIN}
+    assert ledger.status("visits").spent == spent and audit(ledger.rows()).clean
 
 
 def test_no_window_beyond_the_last(ledger: BudgetLedger, url: str) -> None:
     held = reservation(ChargeTo("visits", url, run_id="run", windows=2))
-    other = BudgetLedger(url)  # of another worker
-    assert held.settle(ledger, release(180, (0, 1))) == ""
-    assert held.settle(other, release(180, (1, 2))) == ""
-    assert held.settle(ledger, release(180, (1, 2))) == ""
-    assert held.settle(other, release(180, (2, 3))) == USED_UP
+    other, run_token = BudgetLedger(url), begun(ledger, "run")  # of another worker
+    assert settle(held, ledger, run_token, release(180, (0, 1))) == ""
+    assert settle(held, other, run_token, release(180, (1, 2)), "token") == ""
+    assert settle(held, ledger, run_token, release(180, (1, 2)), "token") == ""
+    assert settle(held, other, run_token, release(180, (2, 3))) == USED_UP
 
 
 def restarted(url: str, *, keyed: bool = True, **changed: Any) -> Any:
@@ -314,31 +381,38 @@ def test_a_stream_that_starts_again_releases_no_window_twice(
     """Whatever came since: more rows of the window, the same number of others, or too few."""
     from beam_ldp.transforms import WithheldRelease
 
-    first = restarted(url, keyed=keyed)
-    assert first.settle(ledger, release(180, (0, 1))) == ""
-    first.abandon(ledger, WithheldRelease(3, LEAST, "too few", window=(1, 2)))
-    again = restarted(url, keyed=keyed)
+    first, begins = restarted(url, keyed=keyed), begun(ledger, "run")
+    assert settle(first, ledger, begins, release(180, (0, 1))) == ""
+    first.abandon(ledger, begins, WithheldRelease(3, LEAST, "too few", window=(1, 2)))
+    again, begins = restarted(url, keyed=keyed), begun(ledger, "run")
     spent = ledger.charge("run", "window 0 1")
     for count in (180, 190):
-        assert again.settle(ledger, release(count, (0, 1))) == ENDED_BEFORE
-        assert again.settle(ledger, release(count, (1, 2))) == ENDED_BEFORE
+        assert settle(again, ledger, begins, release(count, (0, 1))) == ENDED_BEFORE
+        assert settle(again, ledger, begins, release(count, (1, 2))) == ENDED_BEFORE
         # Late in this start, but perhaps in time in the one that released the window.
         late = replace(release(count, (0, 1)), late=True)
-        assert again.settle(ledger, late) == ENDED_BEFORE
-    again.abandon(ledger, WithheldRelease(3, LEAST, "too few", window=(0, 1)))
+        assert settle(again, ledger, begins, late) == ENDED_BEFORE
+    again.abandon(ledger, begins, WithheldRelease(3, LEAST, "too few", window=(0, 1)))
     assert ledger.charge("run", "window 0 1") == spent
-    assert again.settle(ledger, release(170, (2, 3))) == ""
-    assert again.settle(ledger, release(170, (2, 3))) == ""  # a retry
+    open_one = release(170, (2, 3))
+    assert settle(again, ledger, begins, open_one) == ""
+    assert settle(again, ledger, begins, open_one) == ""  # a retry draws the same noise
+    assert settle(again, ledger, begins, release(171, (2, 3))) == MADE_AGAIN  # a row has come
     assert ledger.charge("run").count == 1  # one window is left of four
 
 
+@pytest.mark.parametrize("built_anew", [True, False], ids=["built anew", "run again"])
 def test_of_two_starts_at_once_the_older_one_settles_nothing(
-    ledger: BudgetLedger, url: str
+    built_anew: bool, ledger: BudgetLedger, url: str
 ) -> None:
-    first = restarted(url)
-    restarted(url)
+    first, older = restarted(url), begun(ledger, "run")
+    if built_anew:
+        restarted(url)
+    begun(ledger, "run")
     with pytest.raises(LedgerError, match="another start of run 'run' took over"):
-        first.settle(ledger, release(180, (0, 1)))
+        settle(first, ledger, older, release(180, (0, 1)))
+    with pytest.raises(LedgerError, match="another start of run 'run' took over"):
+        begun(ledger, "run", older)  # nor does it begin again
 
 
 @pytest.mark.parametrize("changed", [{"columns": ("other",)}, {"values": "ab"}, {"bounding": "x"}])
@@ -351,9 +425,10 @@ def test_a_stream_that_asks_something_else_does_not_start_again(
 
 
 def test_a_window_and_its_late_reports_are_two_parts(ledger: BudgetLedger, url: str) -> None:
-    held = restarted(url)
+    held, begins = restarted(url), begun(ledger, "run")
     late = replace(release(180, (0, 1)), late=True)
-    assert held.settle(ledger, release(180, (0, 1))) == held.settle(ledger, late) == ""
+    assert settle(held, ledger, begins, release(180, (0, 1))) == ""
+    assert settle(held, ledger, begins, late) == ""
     assert ledger.charge("run").count == 2
     assert ledger.charge("run", "window 0 1 late").about["window"] == [0, 1, "late"]
 
@@ -361,11 +436,11 @@ def test_a_window_and_its_late_reports_are_two_parts(ledger: BudgetLedger, url: 
 def test_what_an_earlier_start_released_is_withheld_and_said(
     ledger: BudgetLedger, url: str
 ) -> None:
-
-    restarted(url).settle(ledger, release(180, (0, 10**6)))
+    said = release(180, (0, 10**6))
+    settle(restarted(url), ledger, begun(ledger, "run"), said)
     doer = _Settle(restarted(url))
     doer.setup()
-    (notice,) = doer.process(release(180, (0, 10**6)), window=IntervalWindow(0, 1))
+    (notice,) = doer.process(("", [("t", said)]), begun(ledger, "run"), IntervalWindow(0, 1))
     assert notice.tag == "withheld" and notice.value.reason == ENDED_BEFORE
     assert notice.value.window == (0, 10**6) and notice.value.min_reports == 0
 
@@ -380,7 +455,7 @@ def test_a_ledger_that_is_away_lets_no_release_pass(
     doer = _Settle(held)
     doer.setup()
     with pytest.raises(LedgerMissingError):
-        list(doer.process(release(180), window=None))
+        list(doer.process(("", [("t", release(180))]), "run", window=None))
     (tmp_path / "away.db").rename(tmp_path / "privacy.db")
     assert statuses(ledger) == {"run": "reserved"}
 

@@ -285,6 +285,64 @@ def test_a_stream_stops_when_its_budget_is_used(tmp_path):
 
 
 @pytest.mark.pipeline
+def test_a_stream_with_fresh_noise_that_is_run_again_releases_no_window_twice(tmp_path):
+    """All that it makes anew is withheld, though it costs what was settled."""
+    from beam_ldp.ledger import BudgetLedger, audit
+    from beam_ldp.transforms import ChargeTo
+    from beam_ldp.transforms.budgeted import MADE_AGAIN
+
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    BudgetLedger.create(url).set_budget("d", epsilon=1000, delta=1e-6, local_epsilon=1000)
+    _KEPT.clear()
+    pipeline = beam.Pipeline(options=PipelineOptions([LOCAL], streaming=True))
+    rows_of_windows = stream(0, rows((10, 6), (70, 7)), 61, 121, 400)
+    windowed = pipeline | rows_of_windows | beam.Map(row) | lateness(0)
+    releases = windowed | PrivateFrequencies(
+        ORACLE, domain=COLOURS, column="colour", min_reports=5, privacy=BARE,
+        people=People(one_row=True), budget=ChargeTo("d", url, run_id="r", windows=3),
+    )  # fmt: skip
+    releases | "released" >> beam.Map(keep, "released")
+    releases.withheld | "withheld" >> beam.Map(keep, "withheld")
+    pipeline.run().wait_until_finish()
+    before = facts(_KEPT["released"])
+    assert before == [(0, 60, 6, False), (60, 120, 7, False)] and "withheld" not in _KEPT
+    pipeline.run().wait_until_finish()
+    assert facts(_KEPT["released"]) == before
+    assert [notice.reason for notice in _KEPT["withheld"]] == [MADE_AGAIN] * 2
+    ledger = BudgetLedger(url)
+    assert ledger.status("d").local_spent == 2 * ORACLE.local_epsilon
+    assert audit(ledger.rows()).clean
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize("delay", [0.0, 5.0], ids=["at once", "one by one"])
+def test_groups_of_a_window_share_its_charge(delay, tmp_path):
+    """Whether they come together or, once the watermark has passed, one by one."""
+    from beam_ldp.ledger import BudgetLedger, audit
+    from beam_ldp.transforms import ChargeTo
+
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    BudgetLedger.create(url).set_budget("d", epsilon=1000, delta=1e-6, local_epsilon=1000)
+    both = [
+        TimestampedValue(b"%d;red;%s" % (i, group), 10)
+        for i in range(6)
+        for group in (b"de", b"fr")
+    ]
+    releases, withheld = released(
+        stream(0, both, 61, 70, 400),
+        lateness(60),
+        people=People(one_row=True, groups=Domain(("de", "fr")), group_by="group"),
+        windows=WindowRules(delay=delay),
+        budget=ChargeTo("d", url, run_id="r", windows=1),
+    )
+    assert sorted(key for key, _ in releases) == ["de", "fr"] and not withheld
+    ledger = BudgetLedger(url)
+    (part,) = parts_of(ledger, "r")
+    assert part.status == "settled" and sorted(part.tokens) == ["de", "fr"]
+    assert ledger.status("d").local_spent == ORACLE.local_epsilon and audit(ledger.rows()).clean
+
+
+@pytest.mark.pipeline
 def test_without_a_ledger_the_first_releases_leave():
     from beam_ldp.transforms.budgeted import USED_UP
     from beam_ldp.transforms.collector.panes import FirstReleases

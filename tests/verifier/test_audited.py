@@ -48,9 +48,10 @@ def test_what_is_confirmed_is_added_up(tmp_path: Path) -> None:
     rounds = dp_accounting.SelfComposedDpEvent(LocalRandomizerDpEvent(2.0).shuffled(10**6), 100)
     events = {"one": EVENT, "again": EVENT, "rounds": rounds, "long": bounded_length()}
     for run, event in events.items():
-        ledger.reserve("visits", run, event, identity=asked("visits", run))
+        identity, about = asked("visits", run), _about(event, run)
+        attempt = ledger.reserve("visits", run, event, identity=identity).attempt
         for _ in range(2):  # settled again, which changes nothing
-            ledger.settle(run, event, identity=asked("visits", run), about=_about(event, run))
+            ledger.settle(run, event, identity=identity, attempt=attempt, about=about)
     (found,) = [c for c in audit(ledger.rows()).checks if "certificate" in c.name]
     assert found.outcome == "passed" and len(found.findings) == 5
     epsilon = (2 * _about(EVENT)["epsilon"] + _about(rounds)["epsilon"]) * 1.0005

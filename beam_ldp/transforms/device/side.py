@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -50,6 +51,9 @@ from beam_ldp.transforms.elements.stages import (
     typed_outputs,
 )
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
+
+if TYPE_CHECKING:
+    from beam_ldp.transforms.budgeted import Begun
 
 BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
 ORIGIN_BYTES = 16
@@ -365,6 +369,13 @@ class DeviceSide(beam.PTransform):
         self._encoder = encoder
         self._bound = BoundContributions(noise=noise, windows=windows) if one_each else None
         self._randomize = Randomize(randomizer, noise=noise)
+        self._begun: Begun | None = None
+
+    def once(self, begun: Begun | None) -> DeviceSide:
+        """The same half, which asks nobody before a run has begun; None: at once."""
+        waiting = copy(self)
+        waiting._begun = begun
+        return waiting
 
     def values(self, rows: beam.PCollection) -> Values:
         """The first two steps, for whoever randomizes and writes in one."""
@@ -377,10 +388,11 @@ class DeviceSide(beam.PTransform):
 
     def expand(self, rows: beam.PCollection) -> Reports:
         found = self.values(rows)
-        reports = found.values | "Randomize" >> self._randomize
+        values = found.values if self._begun is None else self._begun.then(found.values)
+        reports = values | "Randomize" >> self._randomize
         return Reports(
             reports,
-            None if self._bound is None else found.values,
+            None if self._bound is None else values,
             found.bad_rows,
             found.late,
             getattr(reports, "traces", None),
