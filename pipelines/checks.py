@@ -214,7 +214,7 @@ def _rows(job: Job) -> Found:
         if num_bad and not num_good and not set(bad) <= set(_MISSING):
             useless.append((head, bad))
         elif num_bad > num_good:
-            yield "warning", _most_bad(head, bad, num_good)
+            yield "warning", _most_bad(job, head, bad, num_good)
         unlisted += [job.unlisted(block.values) for block in good]
         _note_kind(job, head, good, kinds)
     if useless and not unlisted:
@@ -222,10 +222,10 @@ def _rows(job: Job) -> Found:
         reason = next(reason for reason, _ in bad.most_common() if reason not in _MISSING)
         raise UsageError(
             f"{_flags_of(job, reason)}: none of the first {many(bad.total(), 'row')} of "
-            f"{head.path} can be used: {_with_hint(reason)}"
+            f"{head.path} can be used: {_with_hint(job, reason)}"
         )
     for head, bad in useless:
-        yield "warning", _most_bad(head, bad, 0)
+        yield "warning", _most_bad(job, head, bad, 0)
     for column in set(unlisted[0]).intersection(*unlisted[1:]) if unlisted else ():
         yield (
             "warning",
@@ -246,17 +246,21 @@ def _through(stage: Any, head: Head) -> tuple[list[ValueBlock], Counter[str]]:
     return good, bad
 
 
-def _most_bad(head: Head, bad: Counter[str], num_good: int) -> str:
+def _most_bad(job: Job, head: Head, bad: Counter[str], num_good: int) -> str:
     how_many = "most cannot" if num_good else "none can"
     reason = bad.most_common(1)[0][0]
     return (
         f"of the first {many(bad.total() + num_good, 'row')} of {head.path} {how_many} be used, "
-        f"most often: {_with_hint(reason)}"
+        f"most often: {_with_hint(job, reason)}"
     )
 
 
-def _with_hint(reason: str) -> str:
-    return f"{reason}; {_WHAT_TO_DO[reason]}" if reason in _WHAT_TO_DO else reason
+def _with_hint(job: Job, reason: str) -> str:
+    from beam_ldp.transforms.device.vectors import EncodeVectors  # loads Beam's stages
+
+    of_numbers = reason == "wrong type" and isinstance(job.stage, EncodeVectors)
+    hint = _WHAT_TO_DO.get("not a number" if of_numbers else reason)
+    return reason if hint is None else f"{reason}; {hint}"
 
 
 def _flags_of(job: Job, reason: str) -> str:

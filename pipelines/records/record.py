@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from beam_ldp.accounting.certificates import certified
+from beam_ldp.rounding import number
 
 SCHEMA_VERSION = 1
 
@@ -119,7 +120,8 @@ class PrivacyRecord:
         price, stated = self.epsilon, certified(vars(self))
         object.__setattr__(self, "certificate", stated["certificate"])
         for item in fields(self) if price is not None else ():
-            told = _restated(getattr(self, item.name), item.name, price, stated["epsilon"])
+            told = getattr(self, item.name)
+            told = _restated(told, item.name, price, stated["epsilon"])
             object.__setattr__(self, item.name, told)
 
     def to_json(self) -> dict[str, Any]:
@@ -137,16 +139,18 @@ class PrivacyRecord:
         return found
 
 
-_STATED = frozenset({"epsilon", "epsilon_if_known", "epsilon_if_visible"})  # the same price
+_PRICES = frozenset({"epsilon", "epsilon_if_known", "epsilon_if_visible"})
 
 
 def _restated(told: Any, name: str, price: float, stated: float) -> Any:
-    """A field in which that price, also of a part, is what is stated for it."""
+    """A field in which prices, also of parts, are rounded up, and that price is what is stated."""
     if isinstance(told, tuple):
         return tuple(_restated(part, "", price, stated) for part in told)
     if isinstance(told, dict) and not name:  # of one part, level or round
-        return {key: stated if key in _STATED and x == price else x for key, x in told.items()}
-    return stated if name in _STATED and told == price else told
+        return {key: _restated(x, key, price, stated) for key, x in told.items()}
+    if name not in _PRICES or told is None:
+        return told
+    return stated if told == price else float(number(told))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.ab_test import USAGE
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.rounding import number
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.outcomes import OutcomeQuery
@@ -133,7 +134,7 @@ def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) 
         record["effect_interval_level"] == pytest.approx(0.9) and record["interval_level"] == 0.95
     )
     assert record["release_id"] == f"ab-test-{desk.plan.digest[:16]}"
-    assert record["epsilon"] == pytest.approx(float(desk.plan.central_epsilon(400)), rel=1e-9)
+    assert record["epsilon"] == float(number(desk.plan.central_epsilon(400)))
     statement = (desk.folder / "first" / "privacy.md").read_text()
     for words in (
         "decided: effect, by the plan", "(column `arm`): a change of group is not protected",

@@ -41,7 +41,7 @@ class Kind:
 
     def __init__(self, name: str, event: Any, delta: float, mechanism: Any = None) -> None:
         self.name, self.event = name, as_event(event)
-        price = event_epsilon(event, delta)
+        price = self._price = event_epsilon(event, delta)
         identity = ReleaseIdentity("visits", name)
         told = {
             "delta": delta,
@@ -58,7 +58,7 @@ class Kind:
     @cached_property
     def floor(self) -> float:
         """What its event costs at least."""
-        return self.floor_of(self.event)
+        return self._least(self._price, self.told["event"])
 
     def costs_more(self, field: str, share: float, epsilon: float) -> bool:
         """Whether so many rounds, or so many times that number, cost more than epsilon at least.
@@ -73,14 +73,14 @@ class Kind:
                 event["event"] = {"kind": field, "event": event["event"], "count": share}
             else:
                 shrink(event["event"], field, share)
-            self._dearer[field, share] = self.floor_of(event_from_json(event))
+            price = event_epsilon(event_from_json(event), self.told["delta"])
+            self._dearer[field, share] = self._least(price, event)
         return self._dearer[field, share] > epsilon
 
-    def floor_of(self, event: Any) -> float:
-        """What the event costs at least; 0 where nothing is known."""
-        price = event_epsilon(event, self.told["delta"])
-        leaves = [leaf for leaf, _ in leaves_of(event_to_json(event)["event"])]
-        anybody = all(_local(leaf).get("pair", 0) is None for leaf in leaves)
+    def _least(self, price: Any, event: Told) -> float:
+        """What is known to be necessary; 0 where nothing is."""
+        locals_of = [_local(leaf) for leaf, _ in leaves_of(event["event"])]
+        anybody = all(local.get("pair", 0) is None for local in locals_of)
         return float(max(price.lower, price.class_lower if anybody else 0.0))
 
 
