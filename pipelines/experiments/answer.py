@@ -125,11 +125,10 @@ class ExperimentAnswer(Answer):
         )  # fmt: skip
 
     def _comparisons(self) -> Table:
-        table = Table(header_style="bold")
+        table = Table(header_style="bold", padding=(0, 0, 0, 1))  # 80 columns hold it
         against = "arm" if self.plan.kind == "arms" else "sample"
         names = [printable(one.arm) for one in self.verdict.comparisons]
-        width = min(24, max(map(len, names), default=0))  # longer ones are folded, never cut
-        table.add_column(against, min_width=width, max_width=24, overflow="fold")
+        table.add_column(against, no_wrap=True)
         several = len(self.verdict.comparisons) > 1
         p_values = ("p-value", "adjusted") if several else ("p-value",)
         for heading in ("people", "effect", "interval", *p_values, "power"):
@@ -139,11 +138,11 @@ class ExperimentAnswer(Answer):
             low, high = one.interval
             told = (one.p_value, one.adjusted_p_value) if several else (one.p_value,)
             table.add_row(
-                escape(name),
+                escape("\n".join(name[i : i + 24] for i in range(0, len(name), 24))),  # never cut
                 f"{one.people:,}",
                 f"{one.effect:+.4f}",
                 f"{low:+.4f} … {high:+.4f}",
-                *("by bounds" if p is None else f"{p:.3g}" for p in told),
+                *("by bounds" if p is None else f"{p:.2g}" for p in told),
                 f"{one.power:.3f}",
                 "yes" if one.significant else "no",
             )

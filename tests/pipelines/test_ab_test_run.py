@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -21,6 +22,7 @@ from scipy import stats
 from beam_ldp.experiments import ArmCounts, ExperimentPlan, design_experiment
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import checks, programs, run
+from beam_ldp.pipelines.experiments.answer import ExperimentAnswer
 from beam_ldp.pipelines.experiments.decided import place
 from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import read_flags
@@ -58,6 +60,19 @@ def visits(folder: Path, name: str = "visits.csv", first: int = 0, rate: float =
 def two_arms(**more: Any) -> ExperimentPlan:
     asked: dict[str, Any] = dict(null=0.3, effect=0.4, local_epsilon=2, arms=("control", "red"))
     return design_experiment(**{**asked, "alpha": 0.05, "power": 0.9, **more})
+
+
+def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
+    arms = ("Kennedy", "Newark-Liberty", "x" * 30)
+    plan = two_arms(arms=arms)
+    told = plan.decide(*(ArmCounts(5000, 1500 + 100 * i) for i in range(len(arms))))
+    stream = io.StringIO()
+    answer = SimpleNamespace(verdict=told, plan=plan)
+    Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "Newark-Liberty" in stream.getvalue() and stream.getvalue().count("x") == 30
+    assert lines[0].endswith("\u2513")
 
 
 class Desk:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from beam_ldp.pipelines import collect, programs, randomize
+from beam_ldp.pipelines import collect, programs, randomize, recover
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.devices.recovery import NO_REPORT, NOT_MADE, TWO_REPORTS
 from beam_ldp.pipelines.devices.release_file import load_release
@@ -262,3 +262,12 @@ def test_of_two_who_make_one_file_at_once_one_is_told(tmp_path: Path) -> None:
         create_private(f"{tmp_path}/nowhere/key", b"")
     with pytest.raises(OutputError, match="path of this machine"):
         create_private("gs://bucket/key", b"")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("=1+1", "'=1+1"), ("+SUM(A1)", "'+SUM(A1)"), ("@x", "'@x"), ("-A1", "'-A1"), ("-3.5", "-3.5"),
+     ("a=b", "a=b"), ("", "")],
+)  # fmt: skip
+def test_no_cell_is_run_as_a_formula(value: str, shown: str) -> None:
+    assert recover._no_formula(value) == shown
