@@ -65,7 +65,7 @@ def two_arms(**more: Any) -> ExperimentPlan:
 def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
     arms = ("Kennedy", "Newark-Liberty", "x" * 30)
     plan = two_arms(arms=arms)
-    told = plan.decide(*(ArmCounts(5000, 1500 + 100 * i) for i in range(len(arms))))
+    told = plan.decide({arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
     stream = io.StringIO()
     answer = SimpleNamespace(verdict=told, plan=plan)
     Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))

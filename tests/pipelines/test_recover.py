@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from beam_ldp.pipelines import collect, programs, randomize, recover
+from beam_ldp.pipelines import collect, programs, randomize
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.devices.recovery import NO_REPORT, NOT_MADE, TWO_REPORTS
 from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.outputs import OutputError, create_private
+from beam_ldp.pipelines.recover import _no_formula
 from beam_ldp.randomizers.frequency import RecoverableResponse
 from beam_ldp.randomizers.randomness import UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import encode_envelope
@@ -270,4 +271,4 @@ def test_of_two_who_make_one_file_at_once_one_is_told(tmp_path: Path) -> None:
      ("a=b", "a=b"), ("", "")],
 )  # fmt: skip
 def test_no_cell_is_run_as_a_formula(value: str, shown: str) -> None:
-    assert recover._no_formula(value) == shown
+    assert _no_formula(value) == shown
