@@ -180,8 +180,19 @@ def _as_csv(found: list[Recovered], values: Domain) -> bytes:
     writer.writerow(COLUMNS)
     for one in found:
         value = "" if one.index is None else values.labels[one.index]
-        writer.writerow((one.user_id, value, one.note))
+        writer.writerow((_no_formula(one.user_id), _no_formula(value), one.note))
     return stream.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _no_formula(text: str) -> str:
+    """With an apostrophe before what a spreadsheet would run as a formula; numbers stay."""
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def _say(done: dict[str, Any], form: str) -> None:

@@ -148,10 +148,11 @@ def frequencies(
     >>> released.privacy.num_reports, released.to_arrow().column("value").to_pylist()
     (3000, ['yes', 'no', 'other'])
     """
-    told = {"column": column, **settings}
+    told = of_python({"column": column, **settings})
     if isinstance(domain, Domain):
         told.setdefault("other_label", domain.other)
-    with _lists({"domain": domain, "groups": settings.get("groups")}, told) as lists:
+    lists_told = {"domain": of_python(domain), "groups": told.get("groups")}
+    with _lists(lists_told, told) as lists:
         return _release(Frequency, data, told | lists, output, quiet)
 
 
@@ -186,7 +187,7 @@ def means(
     >>> bool(30 < released.to_arrow().column("mean")[0].as_py() < 50)
     True
     """
-    told = {"column": columns, **settings}
+    told, ranges = of_python({"column": columns, **settings}), of_python(ranges)
     if ranges is not None:
         one = not isinstance(ranges, str | os.PathLike | Mapping)
         told["range" if one else "ranges"] = ranges
@@ -246,6 +247,15 @@ def arguments(usage: Usage, told: Mapping[str, Any]) -> Arguments:
             raise UsageError(error.said(usage.flag_of)) from None
         found.setdefault(home, {})[name] = read
     return Arguments(found, [])
+
+
+def of_python(value: Any) -> Any:
+    """Numbers, arrays, columns and indexes of NumPy and pandas as Python's own, also inside."""
+    if isinstance(value, Mapping):
+        return {name: of_python(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(of_python, value)) if type(value) in (list, tuple) else value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _arguments(usage: Usage) -> list[str]:

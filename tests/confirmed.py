@@ -10,10 +10,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from beam_ldp.verifier.verify import CONFIRMED, NOTHING, verify
+from beam_ldp.verifier.verify import CONFIRMED, NOTHING, read, verify
 
 CHECKABLE = "ShuffledDpEvent"  # of one report per person, whose mechanism has a table of its own
-NAMES = ("epsilon", "delta", "event", "identity_digest", "certificate")
 EXCUSES = (  # for everything else: as the page of certificates lists them
     "it states no finite epsilon",
     "its bound is conjectured",
@@ -52,7 +51,7 @@ def _confirmed(written: Callable[..., dict[str, Any]]) -> Callable[..., dict[str
 
 def check(told: dict[str, Any]) -> None:
     """Whether what a release says of its cost holds, as somebody else reads it."""
-    said, why = _verdict(json.dumps({name: told.get(name) for name in NAMES}))
+    said, why = _verdict(json.dumps(told))
     event = (told["event"] or {}).get("event", {})
     whole = event.get("kind") == CHECKABLE and event["local_event"]["pair"]
     checkable = whole and told["epsilon"] is not None and told["proof_status"] == "proved"
@@ -62,4 +61,4 @@ def check(told: dict[str, Any]) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _verdict(statement: str) -> tuple[int, str]:
-    return verify(json.loads(statement))
+    return verify(read(statement))

@@ -2,7 +2,8 @@
 
 A certificate is JSON of integers and rationals; `docs/certificates.md` has the format and a proof
 of each of the verifier's steps. It is written only where the verifier confirms it, here and now:
-any other price gets one that says why it cannot be checked independently.
+any other price gets one that says why it cannot be checked independently. What is stated is the
+number that the verifier confirms: the price in four digits, rounded up, as it is printed.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.randomizers.shuffle_pair import smallest_group
 from beam_ldp.randomizers.special import brentq
+from beam_ldp.rounding import number
 from beam_ldp.verifier import verify
-from beam_ldp.verifier.verify import Leaves, Part
+from beam_ldp.verifier.verify import Law, Leaves, Part
 
-SLACK = Fraction(1, 2000)
+MOST_ABOVE = 1 / 2000  # of the price, that is stated where the verifier cannot confirm less
 _SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first that does is taken
 _DIGITS = 9  # of a tilt, a loss and its delta: any will do
+_RARE = 1e-11  # that more fakes are drawn
 _MANY = 8  # releases, of which large losses of one hardly matter
 _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
 _MOST_PARTS = 24
@@ -65,10 +68,11 @@ _FEW_RELEASES = _Grid(16, 0.01, "0.01")
 _RARE_REPORTS = _Grid(24, 0.01, "0.005")  # that tell a lot: a few of them make the losses
 
 
-def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """The certificate of a statement, or one of kind "none" that says why there is no other.
+def certified(statement: Mapping[str, Any]) -> dict[str, Any]:
+    """The statement with its certificate, and the epsilon that the certificate proves.
 
-    About 10 ms of one shuffled release, half a second of each kind of release in a composition.
+    Where there is none, `certificate` is of kind "none" and says why, and epsilon stays the price.
+    About 20 ms of one shuffled release, half a second of each kind of release in a composition.
 
     Args:
         statement: what a privacy record holds: `epsilon` (None in a simulation), `delta`, `event`
@@ -77,27 +81,36 @@ def certificate_for(statement: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> from beam_ldp.accounting import LocalRandomizerDpEvent, event_epsilon
     >>> event = LocalRandomizerDpEvent(4.0).shuffled(100_000)
-    >>> stated = {"epsilon": float(event_epsilon(event, 1e-6)), "delta": 1e-6,
-    ...           "event": event_to_json(event), "proof_status": "proved"}
-    >>> found = certificate_for(stated)
-    >>> found["kind"], found["parts"][0]["crowd"], len(found["tilts"])
-    ('shuffle', 100000, 1)
-    >>> verify.verify({**stated, "certificate": found}).text
-    'confirmed at epsilon 0.169856 delta 1e-06 (stated: 0.169771)'
+    >>> price = float(event_epsilon(event, 1e-6))
+    >>> found = certified({"epsilon": price, "delta": 1e-6, "event": event_to_json(event),
+    ...                    "proof_status": "proved"})
+    >>> round(price, 6), found["epsilon"], found["certificate"]["kind"]
+    (0.169771, 0.1698, 'shuffle')
+    >>> verify.verify(found).text
+    'confirmed at epsilon 0.1698 delta 1e-06'
     """
     epsilon, event = statement["epsilon"], statement["event"]
+    why = None
     if epsilon is None or not math.isfinite(epsilon):
-        return _none(_NO_BOUND)
-    if event is None:
-        return _none(_NO_EVENT)
-    if statement["proof_status"] != "proved":
-        return _none(_NOT_PROVED)
-    if '"ShuffledSharesDpEvent"' in json.dumps(event):
-        return _none(_IN_SHARES)
+        why = _NO_BOUND
+    elif event is None:
+        why = _NO_EVENT
+    elif statement["proof_status"] != "proved":
+        why = _NOT_PROVED
+    elif '"ShuffledSharesDpEvent"' in json.dumps(event):
+        why = _IN_SHARES
+    if why is not None:
+        return {**statement, "certificate": _none(why)}
     found: dict[str, Any] = json.loads(_confirmed(json.dumps(event), epsilon, statement["delta"]))
-    return (
-        found if found["kind"] == "none" else found | {"identity": statement.get("identity_digest")}
-    )
+    if found["kind"] == "none":
+        return {**statement, "certificate": found}
+    try:
+        with localcontext(verify.CONTEXT):
+            verify.compared(dict(statement), verify.leaves(event))
+    except verify.Refuted as contradiction:
+        return {**statement, "certificate": _none(str(contradiction))}
+    certificate = found | {"identity": statement.get("identity_digest")}
+    return {**statement, "epsilon": found["epsilon"], "certificate": certificate}
 
 
 def _none(why: str) -> dict[str, Any]:
@@ -107,14 +120,14 @@ def _none(why: str) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _confirmed(event: str, epsilon: float, delta: float) -> str:
     """As JSON, the first that the verifier confirms, bound to no release yet."""
-    statement = {"epsilon": epsilon, "delta": delta, "event": json.loads(event)}
+    content = json.loads(event)
     try:
         with localcontext(verify.CONTEXT):
-            for found in _candidates(statement["event"]["event"], epsilon, delta):
-                certificate = {"epsilon": epsilon, "delta": delta, **found}
-                told = verify.verify({**statement, "certificate": certificate})
+            for found in _candidates(content, epsilon, delta):
+                stated = {"epsilon": found["epsilon"], "delta": delta, "event": content}
+                told = verify.verify({**stated, "certificate": found})
                 if told.code == verify.CONFIRMED:
-                    return json.dumps(certificate)
+                    return json.dumps(found)
     except verify.Refuted as why:  # there is something in the event that it has no step for
         return json.dumps(_none(str(why)))
     except (ArithmeticError, ValueError):  # numbers too far apart for sums; no release waits for it
@@ -122,33 +135,37 @@ def _confirmed(event: str, epsilon: float, delta: float) -> str:
     return json.dumps(_none(_TOO_TIGHT))
 
 
-def _candidates(content: dict[str, Any], epsilon: float, delta: float) -> Iterator[dict[str, Any]]:
+def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[dict[str, Any]]:
     """Certificates that may hold, the cheapest first."""
-    slack = f"{SLACK.numerator}/{SLACK.denominator}"
-    head = {"version": verify.VERSION, "slack": slack}
-    yield head | {"kind": "local"}
+    parts = verify.leaves(event)
+    head = {"version": verify.VERSION, "delta": delta}
+    epsilons = [*dict.fromkeys(float(number(x)) for x in (price, price * (1 + MOST_ABOVE)))]
+    for epsilon in epsilons:
+        yield head | {"epsilon": epsilon, "kind": "local"}
     if delta <= 0.0:
         return
-    event, loosened = verify.leaves(content), epsilon * (1.0 + float(SLACK))
-    if len(event) > _MOST_PARTS:
+    if len(parts) > _MOST_PARTS:
         raise verify.Refuted(_TOO_MANY)
-    by_length = any(one.get("squared_change") is not None for one, _ in event)
-    if any("sampling" in one and one["local_event"]["columns"] for one, _ in event):
+    if any("sampling" in one and one["local_event"]["columns"] for one, _ in parts):
         raise verify.Refuted(_SAMPLED_COLUMNS)
-    if [(one["kind"], times) for one, times in event] != [("ShuffledDpEvent", 1)]:
-        many = sum(times for _, times in event) >= _MANY
-        for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
-            for found in _composed(event, loosened, delta, grid):
-                yield head | {"kind": "composed"} | found
-            if by_length:
-                raise verify.Refuted(_BY_LENGTH)
+    if [(one["kind"], times) for one, times in parts] == [("ShuffledDpEvent", 1)]:
+        for epsilon in epsilons:
+            yield from (head | found for found in _shuffled(parts, epsilon))
         return
+    many = sum(times for _, times in parts) >= _MANY
+    for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
+        yield from (head | found for found in _composed(parts, epsilons, delta, grid))
+    if any(one.get("squared_change") is not None for one, _ in parts):
+        raise verify.Refuted(_BY_LENGTH)
+
+
+def _shuffled(event: Leaves, epsilon: float) -> Iterator[dict[str, Any]]:
     for choice in _choices(event[0][0]):
         (part,) = verify.parts_of(event, [choice])
-        tilts = [_text(_tilt(side, loosened)) for side in _sides(part)]
-        one = {"kind": "shuffle", "parts": [choice | part.facts()], "tilts": tilts}
+        tilts = [_text(_tilt(side, epsilon)) for side in _sides(part)]
         for smoothing in _SMOOTHINGS:
-            yield head | one | {"smoothing": smoothing}
+            told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
+            yield told | {"tilts": tilts, "smoothing": smoothing}
 
 
 def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
@@ -161,28 +178,43 @@ def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
         honest = one["num_reports"] - one["num_fakes"]
         crowd["crowd"] = smallest_group(honest, local["public_groups"])
     if one.get("sampling") in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS) and one["num_fakes"]:
-        fields = {name: one[name] for name in one if name not in ("kind", "local_event")}
-        crowd["crowd"] = int(SampledReports(LocalReports(1.0), **fields).num_hiding)
+        crowd["crowd"] = _honest_drawn(one)
     own = local["pair"] is not None and local["pair"][1] % 2 == 1 and local["messages"] == 1
     return [{"any_randomizer": anybody} | crowd for anybody in ([False, True] if own else [True])]
+
+
+def _honest_drawn(one: dict[str, Any]) -> int:
+    """Of those who came in a sample, the honest ones, but for a chance of `_RARE`."""
+    fields = {name: one[name] for name in one if name not in ("kind", "local_event")}
+    sample = SampledReports(LocalReports(1.0), **fields)
+    total, came, fakes = int(sample.drawn_in_all), int(sample.came_in_all), sample.num_fakes
+    least, most = total * fakes // sample.num_users + 1, min(fakes, total)  # of fakes
+    if sample.drawn_rate == 1.0:
+        least = most
+    while least < most:
+        half = (least + most) // 2
+        honest = Fraction(sample.num_users - fakes, sample.num_users)
+        if verify.rare(max(1, total - half - 1), total, honest) <= _RARE:
+            most = half
+        else:
+            least = half + 1
+    return came - most
 
 
 # One shuffle -------------------------------------------------------------------------------
 
 
 def _sides(part: Part) -> list[Part]:
-    return [part._replace(table=side) for side in part.table.sides()]
+    return [part._replace(table=side) for side in verify.sides(part.table)]
 
 
 def _tilt(part: Part, epsilon: float) -> float:
     """Near the saddle point of the sum; of large crowds at least two over its deviation."""
-    odds, scale = Fraction(math.exp(epsilon)), part.table.scale
+    odds = Fraction(math.exp(epsilon))
     absent = (odds - 1) * (1 - part.rate) / part.rate
-    blanket = [b for *_, b in part.table.kinds]
-    values = np.array(
-        [-absent, *((f - odds * s) / b - absent for f, s, b in part.table.kinds)], float
-    )
-    probabilities = np.array([scale - sum(blanket), *blanket], float) / scale
+    blanket = [b for *_, b in part.table]
+    values = np.array([-absent, *((f - odds * s) / b - absent for f, s, b in part.table)], float)
+    probabilities = np.array([1 - sum(blanket), *blanket], float)
     largest = float(values.max())
     if largest <= 0.0 or part.crowd == 1:  # then it is known without any
         return 1.0
@@ -206,7 +238,9 @@ def _tilt(part: Part, epsilon: float) -> float:
 # Several -----------------------------------------------------------------------------------
 
 
-def _composed(event: Leaves, epsilon: float, delta: float, grid: _Grid) -> Iterator[dict[str, Any]]:
+def _composed(
+    event: Leaves, epsilons: list[float], delta: float, grid: _Grid
+) -> Iterator[dict[str, Any]]:
     """Certificates of several tilts, the likeliest first."""
     choices: list[dict[str, Any]] = []
     for one, _ in event:
@@ -218,19 +252,21 @@ def _composed(event: Leaves, epsilon: float, delta: float, grid: _Grid) -> Itera
     told, laws = [], []
     for part, choice in zip(parts, choices, strict=True):
         knots = _knots(part, _NEGLIGIBLE * delta / part.times, grid)
-        told.append(choice | part.facts() | {"knots": knots, "smoothing": grid.smoothing})
+        told.append(choice | {"knots": knots, "smoothing": grid.smoothing})
         laws.append((part.times, verify.law_of(knots)[0]))
     noises = [(one["noise_multiplier"], n) for one, n in event if one["kind"] == "GaussianDpEvent"]
     variance = math.fsum(n * (2.0 / noise) ** 2 for noise, n in noises)
     missed = (p.times * (Fraction(c["knots"][-1][1]) + p.chance) for p, c in zip(parts, told))
     lost = sum(missed, Fraction(0))
-    sums = _Sums(laws, epsilon, variance)
-    for tilt, smoothing in sums.tilts(grid.smoothing):
-        share = sums.delta(_text(tilt), smoothing, lost) / delta
-        if share <= 1.0:
-            yield {"parts": told, "tilt": _text(tilt), "smoothing": smoothing}
-        if _HOPELESS < share < math.inf:
-            break
+    for epsilon in epsilons:
+        sums = _Sums(laws, epsilon, variance)
+        for tilt, smoothing in sums.tilts(grid.smoothing):
+            share = sums.delta(_text(tilt), smoothing, lost) / delta
+            if share <= 1.0:
+                found = {"kind": "composed", "epsilon": epsilon, "parts": told}
+                yield found | {"tilt": _text(tilt), "smoothing": smoothing}
+            if _HOPELESS < share < math.inf:
+                break
 
 
 def _least(one: dict[str, Any]) -> dict[str, Any]:
@@ -242,7 +278,7 @@ def _least(one: dict[str, Any]) -> dict[str, Any]:
 
 def _deviation(part: Part) -> float:
     """Standard deviation of the loss of one release, for large crowds."""
-    square = sum(Fraction((f - s) ** 2, b) for f, s, b in part.table.kinds) / part.table.scale
+    square = sum((f - s) ** 2 / b for f, s, b in part.table)
     spread = float(part.share) * float(part.rate) * math.sqrt(square / part.crowd)
     if not part.shift:
         return spread
@@ -256,7 +292,7 @@ def _largest(part: Part) -> float:
     """The largest loss of one release, or one beyond which hardly any lies."""
     if part.shift:
         return 700.0
-    ratio = max(Fraction(max(f, s), min(f, s)) for f, s, _ in part.table.kinds)
+    ratio = max(max(f, s) / min(f, s) for f, s, _ in part.table)
     return math.log1p(float(part.share * part.rate * (ratio - 1)))
 
 
@@ -297,18 +333,19 @@ def _slope(one: tuple[Decimal, Decimal], other: tuple[Decimal, Decimal]) -> Deci
 class _Sums:
     """The sum of all losses less epsilon, under tilts."""
 
-    def __init__(self, laws: list[tuple[int, Any]], epsilon: float, variance: float) -> None:
+    def __init__(self, laws: list[tuple[int, Law]], epsilon: float, variance: float) -> None:
         self._exact, self._epsilon = laws, epsilon
         self._laws = [(times, *np.array(atoms, float).T) for times, atoms in laws]
         self._variance, self._mean = variance, -epsilon - variance / 2.0
 
     def delta(self, tilt: str, smoothing: str, lost: Fraction) -> float:
         """As the verifier has it; infinite where it does not sum so many terms."""
-        at, variance = Fraction(tilt), Fraction(self._variance)
-        tilted = [verify.Law.tilted(atoms, times, at) for times, atoms in self._exact]
+        variance = Fraction(self._variance)
         gaussian = (-Fraction(self._epsilon) - variance / 2, variance)
         try:
-            found = verify.positive_part(tilted, 1, at, Fraction(smoothing), *gaussian)
+            found = verify.positive_part(
+                self._exact, 1, Fraction(tilt), Fraction(smoothing), *gaussian
+            )
             return float(found) * math.exp(self._epsilon) + float(lost)
         except (verify.Refuted, OverflowError):
             return math.inf

@@ -32,7 +32,7 @@ from beam_ldp.ledger.recomputing import (
 from beam_ldp.ledger.rows import RESERVE, Anchor, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
-from beam_ldp.verifier.verify import CONFIRMED, MOST_SLACK, REFUTED, verify
+from beam_ldp.verifier.verify import CONFIRMED, REFUTED, verify
 
 Outcome = Literal["passed", "failed", "no evidence"]
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
@@ -383,7 +383,7 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
     confirmed: dict[str, list[Mapping[str, Any]]] = {}
     for charge in chosen:
         code, text = verify({
-            **{key: charge.about.get(key) for key in ("epsilon", "delta", "certificate")},
+            **charge.about,
             "event": charge.settled,
             "identity_digest": charge.identity.digest.hex(),
         })  # fmt: skip
@@ -396,7 +396,7 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
         return Check(name, "failed" if refuted else "passed", tuple(told))
     settlements = Counter(c.population for c in _charges(state) if c.settled is not None)
     for people, abouts in confirmed.items():
-        epsilon = math.fsum(about["epsilon"] for about in abouts) * (1 + float(MOST_SLACK))
+        epsilon = math.fsum(about["epsilon"] for about in abouts)
         delta = math.fsum(about["delta"] for about in abouts)
         told.append(
             f"population {people!r}: {len(abouts):,} of {settlements[people]:,} releases are "

@@ -27,6 +27,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     shortened,
 )
+from beam_ldp.pipelines.views.terminal import printable
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
@@ -124,23 +125,24 @@ class ExperimentAnswer(Answer):
         )  # fmt: skip
 
     def _comparisons(self) -> Table:
-        table = Table(header_style="bold")
+        table = Table(header_style="bold", padding=(0, 0, 0, 1))  # 80 columns hold it
         against = "arm" if self.plan.kind == "arms" else "sample"
-        table.add_column(against)
+        names = [printable(one.arm) for one in self.verdict.comparisons]
+        table.add_column(against, no_wrap=True)
         several = len(self.verdict.comparisons) > 1
         p_values = ("p-value", "adjusted") if several else ("p-value",)
         for heading in ("people", "effect", "interval", *p_values, "power"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("shown", justify="center")
-        for one in self.verdict.comparisons:
+            table.add_column(heading, justify="right", no_wrap=heading != "interval")
+        table.add_column("shown", justify="center", no_wrap=True)
+        for name, one in zip(names, self.verdict.comparisons, strict=True):
             low, high = one.interval
             told = (one.p_value, one.adjusted_p_value) if several else (one.p_value,)
             table.add_row(
-                escape(shortened(one.arm, 24)),
+                escape("\n".join(name[i : i + 24] for i in range(0, len(name), 24))),  # never cut
                 f"{one.people:,}",
                 f"{one.effect:+.4f}",
                 f"{low:+.4f} … {high:+.4f}",
-                *("by bounds" if p is None else f"{p:.3g}" for p in told),
+                *("by bounds" if p is None else f"{p:.2g}" for p in told),
                 f"{one.power:.3f}",
                 "yes" if one.significant else "no",
             )

@@ -209,6 +209,11 @@ def _head_of_text(path: str, input_format: str) -> tuple[bytes, bool]:
     for beginning, why in _SIGNATURES.items():
         if content.startswith(beginning):
             raise InputFileError(f"{path}: cannot be read as {input_format}: {why}")
+    if input_format not in ("csv", "text") and content.lstrip().startswith(b"["):
+        raise InputFileError(
+            f"{path}: is one JSON array, and needs one object a line (JSON lines): convert it, for "
+            "instance by `jq -c '.[]'`"
+        )
     nuls = content.count(b"\0")
     if content.startswith(_UTF16) or nuls > len(content) // 16:
         raise InputFileError(

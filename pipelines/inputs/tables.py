@@ -90,6 +90,7 @@ def held(table: pa.Table, wanted: Sequence[str] = ()) -> Iterator[str]:
     if wanted and set(wanted) <= set(table.column_names):
         table = table.select(list(dict.fromkeys(wanted)))
     stream = io.BytesIO()
+    _check_types(table)
     pq.write_table(table, stream, row_group_size=_ROWS_PER_GROUP, compression="none")
     with _alone:
         _held[PATH] = stream.getvalue()
@@ -97,6 +98,20 @@ def held(table: pa.Table, wanted: Sequence[str] = ()) -> Iterator[str]:
             yield PATH
         finally:
             del _held[PATH]
+
+
+def _check_types(table: pa.Table) -> None:
+    """A ValueError where Parquet cannot hold a column's type, or does not give it back."""
+    for name in table.column_names:
+        kept = io.BytesIO()
+        try:
+            pq.write_table(table.select([name]).slice(0, 1), kept)
+            pq.read_table(io.BytesIO(kept.getvalue()))
+        except pa.ArrowException:
+            raise ValueError(
+                f"column {name} has the type {table.schema.field(name).type}, which cannot be read "
+                "here: cast it to plain text, integers or floats"
+            ) from None
 
 
 class TableFiles(LocalFileSystem):

@@ -258,7 +258,10 @@ def explain(error: BaseException) -> str:
     return f"the job failed with {type(error).__name__}; the runner's log says where"
 
 
-DIED = "WorkerError: a worker process ended in the middle of the job; was memory short?"
+DIED = (
+    "WorkerError: a worker process ended in the middle of the job. The usual cause is that memory "
+    "ran out: run fewer workers (--direct_num_workers) or give the machine more memory"
+)
 _LOOK_EVERY = 0.2  # seconds
 _TESTED_BEAM = Version("2.77"), Version("2.78")  # from the first on, below the second
 _start = worker_handlers.SubprocessSdkWorkerHandler.start_worker

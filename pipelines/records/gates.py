@@ -141,7 +141,7 @@ def gate_reports(
 
 # Why rows cannot be read, with what to do.
 _WHAT_TO_DO = {
-    "wrong type": "values of a list are text, integers or truth values",
+    "wrong type": "lists take text, integers or truth values; means and bins take numbers",
     "whole number that became a float": "a reader made floats of integers beside nulls: keep them "
     "integers, with pandas by astype('Int64'), or read them as text",
     "integer that the list writes with leading zeros": "a reader dropped the zeros of codes such "

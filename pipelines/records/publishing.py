@@ -185,10 +185,11 @@ class Republication(RunCharge):
             NotPublishedError: if there is none.
         """
         if same_set(found.report_digest, self._charge.report_digest):
-            event = self._again(price, found, randomizer)
-            return Price(
-                event_epsilon(event, self._settings.privacy.delta), price.honest_reports, event
-            )
+            event, delta = self._again(price, found, randomizer), self._settings.privacy.delta
+            hidden = price.honest_reports  # of everybody who took part, where only they count
+            if not isinstance(event, LocalReports):
+                hidden = min(hidden, crowd_of(event))
+            return Price(event_epsilon(event, delta), hidden, event)
         if not self._charge.identity.key:
             raise self._others(
                 "reports of this release were published before, and these are not the same "

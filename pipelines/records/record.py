@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
-from beam_ldp.accounting.certificates import certificate_for
+from beam_ldp.accounting.certificates import certified
+from beam_ldp.rounding import number
 
 SCHEMA_VERSION = 1
 
@@ -23,8 +23,8 @@ class PrivacyRecord:
         dataset: name of the data.
         mechanism: configuration of the randomizer.
         local_epsilon: budget of one person's report against everybody who sees it.
-        epsilon: proven upper bound of the price against readers of the output; None in a
-            simulation.
+        epsilon: proven upper bound of the price against readers of the output, rounded up to
+            what `certificate` confirms; None in a simulation.
         epsilon_lower: no analysis of this mechanism can go below it; None where none is known.
         epsilon_class_lower: no analysis that knows only the local budget can go below it.
         delta: of `epsilon`.
@@ -64,6 +64,7 @@ class PrivacyRecord:
         event: the privacy event that was priced, as ledgers store it; None in a simulation.
         created: time of writing, ISO 8601, UTC.
         version: of beam-ldp.
+        certificate: what confirms `epsilon` without the accountant, or why nothing does.
     """
 
     question: str
@@ -111,15 +112,17 @@ class PrivacyRecord:
     created: str = ""
     version: str = ""
     warnings: tuple[str, ...] = field(default=())
+    certificate: dict[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.simulated and (self.epsilon is not None or self.local_epsilon is not None):
             raise ValueError("local_epsilon and epsilon must be None in a simulated release")
-
-    @cached_property
-    def certificate(self) -> dict[str, Any]:
-        """What confirms `epsilon` without our accountant, or why nothing does."""
-        return certificate_for(vars(self))
+        price, stated = self.epsilon, certified(vars(self))
+        object.__setattr__(self, "certificate", stated["certificate"])
+        for item in fields(self) if price is not None else ():
+            told = getattr(self, item.name)
+            told = _restated(told, item.name, price, stated["epsilon"])
+            object.__setattr__(self, item.name, told)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able, with a schema version; infinities become null and a word in `method`."""
@@ -131,10 +134,23 @@ class PrivacyRecord:
             found[item.name] = list(value) if isinstance(value, tuple) else value
         found["neighbours"] = "replace-one"
         found["participation_protected"] = False
-        found["certificate"] = self.certificate
         found["interval_level"] = 0.95
         found["intervals"] = "pointwise"
         return found
+
+
+_PRICES = frozenset({"epsilon", "epsilon_if_known", "epsilon_if_visible"})
+
+
+def _restated(told: Any, name: str, price: float, stated: float) -> Any:
+    """A field in which prices, also of parts, are rounded up, and that price is what is stated."""
+    if isinstance(told, tuple):
+        return tuple(_restated(part, "", price, stated) for part in told)
+    if isinstance(told, dict) and not name:  # of one part, level or round
+        return {key: _restated(x, key, price, stated) for key, x in told.items()}
+    if name not in _PRICES or told is None:
+        return told
+    return stated if told == price else float(number(told))
 
 
 @dataclass(frozen=True)

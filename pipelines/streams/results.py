@@ -37,7 +37,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_ldp.accounting.certificates import certificate_for
+from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import estimate_table
@@ -139,7 +139,7 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
         "postprocess": pricing.postprocess,
         "event": None if event is None else event_to_json(event),
     }
-    return {**told, "certificate": certificate_for(told)}
+    return certified(told)
 
 
 class WriteWithheldReleases(beam.DoFn):

@@ -19,7 +19,7 @@ from beam_ldp.accounting import (
     event_epsilon,
     shuffle_epsilon,
 )
-from beam_ldp.accounting.certificates import certificate_for
+from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.reports import with_crowd
@@ -117,7 +117,7 @@ def test_the_price_of_a_crowd_lies_between_those_of_one_budget():
     assert event_epsilon(faked, 1e-6) == pytest.approx(alone, rel=1e-4)
     assert event_from_json(event_to_json(event)) == event
     stated = {"epsilon": float(bound), "delta": 1e-6, "proof_status": "proved"}
-    certificate = certificate_for({**stated, "event": event_to_json(event)})
+    certificate = certified({**stated, "event": event_to_json(event)})["certificate"]
     assert certificate["kind"] == "shuffle"
     composed = ShuffleAccountant().compose(event, 10).get_epsilon(1e-6)
     assert bound < composed < 10 * bound

@@ -274,3 +274,8 @@ def test_the_event_of_either_sample():
     ):
         with pytest.raises(ValueError, match=message):
             central_gaussian(1.0, 1.0, **{"num_users": 10, "num_sampled": 5, **wrong})
+
+
+def test_noise_that_is_next_to_nothing_costs_without_bound():
+    event = dp_accounting.GaussianDpEvent(1e-160)
+    assert ShuffleAccountant().compose(event).get_epsilon(1e-5) == math.inf

@@ -17,7 +17,7 @@ from beam_ldp.accounting import (
     event_epsilon,
     shuffled_event,
 )
-from beam_ldp.accounting.certificates import certificate_for
+from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.divergences.noisy_sums import gaussian_delta
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import as_event, local_epsilon_of
@@ -160,7 +160,7 @@ def test_no_certificate_and_why():
     stated = {
         "epsilon": 1.0, "delta": DELTA, "event": event_to_json(EVENT), "proof_status": "proved",
     }  # fmt: skip
-    certificate = certificate_for(stated)
+    certificate = certified(stated)["certificate"]
     assert certificate["kind"] == "none" and "only a shuffler hides" in certificate["why"]
     told = verify.verify({**stated, "certificate": certificate})
     assert told.code == verify.NOTHING and "not independently checkable" in told.text

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -21,11 +22,13 @@ from scipy import stats
 from beam_ldp.experiments import ArmCounts, ExperimentPlan, design_experiment
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import checks, programs, run
+from beam_ldp.pipelines.experiments.answer import ExperimentAnswer
 from beam_ldp.pipelines.experiments.decided import place
 from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.ab_test import USAGE
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.rounding import number
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.outcomes import OutcomeQuery
@@ -57,6 +60,19 @@ def visits(folder: Path, name: str = "visits.csv", first: int = 0, rate: float =
 def two_arms(**more: Any) -> ExperimentPlan:
     asked: dict[str, Any] = dict(null=0.3, effect=0.4, local_epsilon=2, arms=("control", "red"))
     return design_experiment(**{**asked, "alpha": 0.05, "power": 0.9, **more})
+
+
+def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
+    arms = ("Kennedy", "Newark-Liberty", "x" * 30)
+    plan = two_arms(arms=arms)
+    told = plan.decide({arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
+    stream = io.StringIO()
+    answer = SimpleNamespace(verdict=told, plan=plan)
+    Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "Newark-Liberty" in stream.getvalue() and stream.getvalue().count("x") == 30
+    assert lines[0].endswith("\u2513")
 
 
 class Desk:
@@ -133,7 +149,7 @@ def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) 
         record["effect_interval_level"] == pytest.approx(0.9) and record["interval_level"] == 0.95
     )
     assert record["release_id"] == f"ab-test-{desk.plan.digest[:16]}"
-    assert record["epsilon"] == pytest.approx(float(desk.plan.central_epsilon(400)), rel=1e-9)
+    assert record["epsilon"] == float(number(desk.plan.central_epsilon(400)))
     statement = (desk.folder / "first" / "privacy.md").read_text()
     for words in (
         "decided: effect, by the plan", "(column `arm`): a change of group is not protected",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def test_the_statement_begins_with_the_server(decided: Path) -> None:
 def test_only_a_trusted_server_is_said_to_be_one(decided: Path) -> None:
     """The same record of other models says whom those rest on."""
     told = in_(decided, "batch-1/privacy.json")
-    names = BatchRecord.__dataclass_fields__
+    names = [field.name for field in fields(BatchRecord) if field.init]
     record = BatchRecord(**{name: told[name] for name in names} | {"local_epsilon": 2.0})
     assert "at delta = 0 against readers" in price_line(record)
     local, shuffled = (replace(record, model=model) for model in ("local", "shuffle"))

@@ -28,6 +28,7 @@ from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
 from beam_ldp.protocols.bandits.noise import bit_randomizer
+from beam_ldp.rounding import number
 
 pytestmark = pytest.mark.e2e
 
@@ -137,7 +138,7 @@ def test_the_price_is_that_of_people_with_the_same_action(decided: Path) -> None
     record = json.loads((decided / "service/batch-1/privacy.json").read_text())
     randomizer = bit_randomizer(record["local_epsilon"])
     price = float(event_epsilon(shuffled_reports(randomizer, 115), 1e-6))
-    assert record["epsilon"] == price <= 2.0
+    assert record["epsilon"] == float(number(price)) <= 2.0
     assert record["batch"] == 1 and record["amplify_over"] == "action"
     statement = (decided / "service/batch-1/privacy.md").read_text()
     assert "which play a person had" in statement and "pays for each" in statement
@@ -380,7 +381,8 @@ def test_a_secret_assignment_lies_apart_and_buys_more(tmp_path: Path) -> None:
     assert code == programs.DONE, said
     record = json.loads((tmp_path / "service/batch-1/privacy.json").read_text())
     randomizer = bit_randomizer(record["local_epsilon"])
-    assert record["epsilon"] == float(event_epsilon(shuffled_reports(randomizer, 230), 1e-6)) <= 2
+    price = event_epsilon(shuffled_reports(randomizer, 230), 1e-6)
+    assert record["epsilon"] == float(number(price)) <= 2
     assert float(event_epsilon(shuffled_reports(randomizer, 115), 1e-6)) > 2
     assert [part["epsilon"] for part in record["parts"]] == 2 * [record["epsilon"]]
     statement = (tmp_path / "service/batch-1/privacy.md").read_text()

@@ -153,6 +153,8 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
         MISUSED, "let its name end in .gz"),
     "CSV named .parquet": (FREQUENCY, wrote("p.parquet", ROWS), {"input": "p.parquet"}, MISUSED,
         "p.parquet: cannot be read in the stated format"),
+    "one JSON array": (FREQUENCY, wrote("a.json", '[\n{"colour": "red"}\n]\n'),
+        {"input": "a.json"}, MISUSED, "is one JSON array, and needs one object a line"),
     "UTF-16": (FREQUENCY, wrote("u.csv", ROWS.encode("utf-16")), {"input": "u.csv"}, MISUSED,
         "iconv -f UTF-16 -t UTF-8"),
     "UTF-16 without a mark": (MEAN, wrote("u.csv", ROWS.encode("utf-16-le")), {"input": "u.csv"},

@@ -82,7 +82,7 @@ def test_words_are_found_with_honest_intervals(data: Path, tmp_path: Path) -> No
     )  # fmt: skip
     assert told["num_words"] == len(found) and told["num_reports"] == USERS
     assert sum(level["people"] for level in told["levels"]) == USERS
-    assert told["epsilon"] < told["epsilon_if_visible"] <= 6
+    assert told["epsilon"] <= told["epsilon_if_visible"] <= 6
     assert 0 < told["fano"] < told["threshold"] < 0.08
     above, least, most = told["words_above"]
     assert told["threshold"] <= told["complete"] < 0.1

@@ -18,6 +18,7 @@ from beam_ldp.pipelines.devices.recovery import NO_REPORT, NOT_MADE, TWO_REPORTS
 from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.outputs import OutputError, create_private
+from beam_ldp.pipelines.recover import _no_formula
 from beam_ldp.randomizers.frequency import RecoverableResponse
 from beam_ldp.randomizers.randomness import UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import encode_envelope
@@ -262,3 +263,12 @@ def test_of_two_who_make_one_file_at_once_one_is_told(tmp_path: Path) -> None:
         create_private(f"{tmp_path}/nowhere/key", b"")
     with pytest.raises(OutputError, match="path of this machine"):
         create_private("gs://bucket/key", b"")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("=1+1", "'=1+1"), ("+SUM(A1)", "'+SUM(A1)"), ("@x", "'@x"), ("-A1", "'-A1"), ("-3.5", "-3.5"),
+     ("a=b", "a=b"), ("", "")],
+)  # fmt: skip
+def test_no_cell_is_run_as_a_formula(value: str, shown: str) -> None:
+    assert _no_formula(value) == shown

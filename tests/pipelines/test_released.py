@@ -20,7 +20,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import mean as mean_program
 from beam_ldp.pipelines import released
 from beam_ldp.pipelines.frequency import main
-from beam_ldp.pipelines.inputs.tables import arrow_table
+from beam_ldp.pipelines.inputs.tables import arrow_table, held
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
@@ -337,6 +337,40 @@ def test_errors_name_the_argument(
     told = {**ASKED, "data": people, "column": "word", "domain": ["a"], **asked}
     with pytest.raises(error, match=said):
         beam_ldp.frequencies(told.pop("data"), told.pop("column"), told.pop("domain"), **told)
+
+
+def test_numbers_and_arrays_of_numpy_and_pandas_are_arguments() -> None:
+    """As Python's own, also inside a mapping or a tuple."""
+    frame = pd.DataFrame({"a": [1.0], "b": [2.0]})
+    for given, plain in (
+        (np.log(3), float(np.log(3))), (np.int64(600), 600), (np.array(["a", "b"]), ["a", "b"]),
+        (pd.Series(["a"]), ["a"]), (frame.columns[1:], ["b"]), ({"x": np.float64(1)}, {"x": 1.0}),
+        ((np.float64(0), 4), (0.0, 4)), ("text", "text"), (None, None),
+    ):  # fmt: skip
+        found = released.of_python(given)
+        assert found == plain and type(found) is type(plain)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()),
+                                       pa.array(["a", "b"], pa.string_view())),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["a", "b"])),
+    ],
+)  # fmt: skip
+def test_types_that_parquet_does_not_give_back_are_named(column: pa.Array) -> None:
+    with (
+        pytest.raises(ValueError, match="^column c has the type .*cast it"),
+        held(pa.table({"c": column})),
+    ):
+        pass
+
+
+def test_a_mean_of_no_numbers_says_so(people: pa.Table) -> None:
+    table = people.append_column("wait", pa.array([3] * people.num_rows, pa.duration("s")))
+    with pytest.raises(ValueError, match="column wait: .*wrong type; a mean, and bins, take"):
+        beam_ldp.means(table, "wait", ranges=(0, 10), **ASKED)
 
 
 def test_what_is_no_table_is_not_quoted() -> None:

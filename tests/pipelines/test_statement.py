@@ -184,7 +184,7 @@ def test_number(value: float | None, shown: str) -> None:
 
 MEAN = MeanRecord(
     **{
-        **{f.name: getattr(RECORD, f.name) for f in fields(RECORD)},
+        **{f.name: getattr(RECORD, f.name) for f in fields(RECORD) if f.init},
         "mechanism": {"mechanism": "PrivUnit", "version": 1, "dimension": 64},
     },
     dimension=64,

@@ -249,3 +249,8 @@ def test_windows_stay():
 class _Window(beam.DoFn):
     def process(self, element, window=beam.DoFn.WindowParam):
         yield type(element).__name__, int(window.start)
+
+
+def test_a_column_that_is_no_name_is_refused_before_anything_runs():
+    with pytest.raises(TypeError, match="column must be a name, got Domain"):
+        EncodeRows("list.txt", COLOURS)

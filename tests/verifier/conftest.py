@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.verifier.mutants import Kind
+from tests.verifier.mutants import kinds as every_kind
 from tests.verifier.statements import compositions, events, samples, statement
 
 
@@ -15,10 +17,17 @@ def statements() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def composed() -> dict[str, dict[str, Any]]:
-    return {name: statement(event, delta) for name, event, delta in compositions()}
+def kinds() -> list[Kind]:
+    return every_kind()
 
 
 @pytest.fixture(scope="session")
-def sampled() -> dict[str, dict[str, Any]]:
-    return {name: statement(event, delta) for name, event, delta in samples()}
+def composed(kinds: list[Kind]) -> dict[str, dict[str, Any]]:
+    names = {name for name, _, _ in compositions()}
+    return {kind.name: kind.told for kind in kinds if kind.name in names}
+
+
+@pytest.fixture(scope="session")
+def sampled(kinds: list[Kind]) -> dict[str, dict[str, Any]]:
+    names = {name for name, _, _ in samples()}
+    return {kind.name: kind.told for kind in kinds if kind.name in names}

@@ -1,254 +1,424 @@
-"""Ways to make a true statement false, each by more than the slack of its certificate."""
+"""True statements of every kind that has a certificate, and false ones made of them.
+
+A mutant is false, whatever the verifier says, for one of three reasons:
+
+* **Too cheap.** Its epsilon is below a value that the accountant knows to be necessary
+  (`PrivacyBound.lower`, of a concrete pair of data sets; for whatever has a local epsilon,
+  `class_lower`), or its event became dearer until that value exceeds its epsilon. Fewer reports,
+  more rounds and a smaller delta never cost less.
+* **It contradicts itself.** One number was changed that others in the statement determine: no
+  release has a local epsilon of 0.1 and a table of odds e^2. Some are signed again: the cheaper
+  event has a valid certificate of its own, and only the rest of the statement is that of what ran.
+* **No law, or of another release.** A table's columns do not sum to one, a number is a truth value,
+  or the certificate and the identity are those of another release.
+"""
 
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
-from beam_ldp.verifier.verify import REFUTED, verify
+import dp_accounting
 
-Mutate = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], object]
+from beam_ldp.accounting import event_epsilon, shuffled_event
+from beam_ldp.accounting.certificates import certified
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.events import as_event, local_epsilon_of
+from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.randomizers import frequency, mean
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from tests.verifier.statements import compositions, events, samples
 
-
-def _both(told: dict[str, Any], name: str, value: Any) -> None:
-    told[name] = told["certificate"][name] = value
-
-
-def _event(told: dict[str, Any], **changed: Any) -> None:
-    """The event is another one, and the certificate repeats that."""
-    told["event"]["event"].update(changed)
-    told["certificate"]["parts"] = [without_facts(part) for part in told["certificate"]["parts"]]
-
-
-def without_facts(part: dict[str, Any]) -> dict[str, Any]:
-    """Without what repeats the event."""
-    return {name: part[name] for name in part if name not in FACTS}
+Told = dict[str, Any]
+Mutation = Callable[[Told, "Kind", random.Random], object]
 
 
-FACTS = {"count", "crowd", "rate", "share", "shift", "weights", "scale", "mass"}
+class Kind:
+    """A true statement, and what its epsilon cannot be below."""
+
+    def __init__(self, name: str, event: Any, delta: float, mechanism: Any = None) -> None:
+        self.name, self.event = name, as_event(event)
+        price = self._price = event_epsilon(event, delta)
+        identity = ReleaseIdentity("visits", name)
+        told = {
+            "delta": delta,
+            "epsilon": float(price),
+            "proof_status": "proved",
+            "event": event_to_json(event),
+            "identity": identity.to_json(),
+            "identity_digest": identity.digest.hex(),
+            **_facts(self.event, mechanism),
+        }
+        self.told: Told = certified(told)
+        self._dearer: dict[tuple[str, float], float] = {}
+
+    @cached_property
+    def floor(self) -> float:
+        """What its event costs at least."""
+        return self._least(self._price, self.told["event"])
+
+    def costs_more(self, field: str, share: float, epsilon: float) -> bool:
+        """Whether so many rounds, or so many times that number, cost more than epsilon at least.
+
+        Hence what is further from the truth does too. Of one release only: others take seconds.
+        """
+        if self.told["event"]["event"]["kind"] not in ("ShuffledDpEvent", "GaussianDpEvent"):
+            return False
+        if (field, share) not in self._dearer:
+            event = copy.deepcopy(self.told["event"])
+            if field == "SelfComposedDpEvent":
+                event["event"] = {"kind": field, "event": event["event"], "count": share}
+            else:
+                shrink(event["event"], field, share)
+            price = event_epsilon(event_from_json(event), self.told["delta"])
+            self._dearer[field, share] = self._least(price, event)
+        return self._dearer[field, share] > epsilon
+
+    def _least(self, price: Any, event: Told) -> float:
+        """What is known to be necessary; 0 where nothing is."""
+        locals_of = [_local(leaf) for leaf, _ in leaves_of(event["event"])]
+        anybody = all(local.get("pair", 0) is None for local in locals_of)
+        return float(max(price.lower, price.class_lower if anybody else 0.0))
 
 
-def _fewer(told: dict[str, Any], share: float) -> None:
-    reports = told["event"]["event"]["num_reports"]
-    _event(told, num_reports=reports - int(reports * share))
+def leaves_of(one: Told, times: int = 1) -> Iterator[tuple[Told, int]]:
+    """The releases of an event, as JSON, and how often there was each."""
+    for part in one.get("events", ()):
+        yield from leaves_of(part, times)
+    if one["kind"] in ("SelfComposedDpEvent", "CommittedDpEvent"):
+        yield from leaves_of(one["event"], times * one.get("count", 1))
+    elif "events" not in one and one["kind"] != "NoOpDpEvent":
+        yield one, times
 
 
-def _first(name: str, change: Callable[[Any], Any]) -> Mutate:
-    """A change of what the certificate says of its first part."""
-    return lambda told, c, e: c["parts"][0].update({name: change(c["parts"][0][name])})
+def _local(leaf: Told) -> Told:
+    local = leaf.get("local_event", leaf)
+    assert isinstance(local, dict)
+    return local
 
 
-def _more(text: str) -> str:
-    return str(int(text) * 101 // 100)
-
-
-COMMON: dict[str, Mutate] = {  # of a statement, its certificate and the content of its event
-    "epsilon": lambda told, c, e: _both(told, "epsilon", told["epsilon"] * (1 - 1.1e-3)),
-    "half of epsilon": lambda told, c, e: _both(told, "epsilon", told["epsilon"] / 2),
-    "epsilon of the statement alone": lambda told, c, e: told.update(epsilon=0.9 * told["epsilon"]),
-    "delta": lambda told, c, e: _both(told, "delta", told["delta"] * 0.95),
-    "delta of the statement alone": lambda told, c, e: told.update(delta=0.99 * told["delta"]),
-    "release": lambda told, c, e: told.update(identity_digest="00" * 32),
-    "slack": lambda told, c, e: c.update(slack="1/100"),
-    "version": lambda told, c, e: c.update(version=2),
-    "kind": lambda told, c, e: c.update(kind="local"),
-    "unknown kind": lambda told, c, e: c.update(kind="trust me"),
-    "an unknown field": lambda told, c, e: e.update(num_absent=3),
-    "an unknown event": lambda told, c, e: e.update(kind="LaplaceDpEvent"),
-    "a row of the certificate": lambda told, c, e: c["parts"].append(c["parts"][0]),
-    "no rows": lambda told, c, e: c.update(parts=[]),
-}
-
-MUTANTS: dict[str, Mutate] = COMMON | {
-    "reports of the event": lambda told, c, e: e.update(num_reports=e["num_reports"] - 1),
-    "a percent fewer reports": lambda told, c, e: _fewer(told, 0.01),
-    "half of the reports": lambda told, c, e: _fewer(told, 0.5),
-    "a larger crowd": _first("crowd", lambda crowd: crowd + 1),
-    "fakes": lambda told, c, e: e.update(num_fakes=e["num_fakes"] + 1),
-    "more fakes": lambda told, c, e: _event(told, num_fakes=e["num_reports"] // 2),
-    "groups": lambda told, c, e: e["local_event"].update(public_groups=3),
-    "messages": lambda told, c, e: e["local_event"].update(messages=2),
-    "an unknown field of a report": lambda told, c, e: e["local_event"].update(shared_key=True),
-    "a weight": _first("weights", lambda rows: [[_more(rows[0][0]), *rows[0][1:]], *rows[1:]]),
-    "a larger blanket": _first("weights", lambda rows: [[f, s, _more(b)] for f, s, b in rows]),
-    "a weight is text": _first("weights", lambda rows: [["1e3", *rows[0][1:]], *rows[1:]]),
-    "a mass": _first("mass", lambda mass: "1/3"),
-    "a row of the table": _first("weights", lambda rows: rows[1:]),
-    "a scale": _first("scale", lambda scale: "1" + scale),
-    "another rate": _first("rate", lambda rate: "1/2"),
-    "another count": _first("count", lambda count: 2),
-    "another budget": lambda told, c, e: e["local_event"].update(local_epsilon=5.0, pair=None),
-    "a direction": lambda told, c, e: c["tilts"].pop(),
-    "a wide smoothing": lambda told, c, e: c.update(smoothing="0.5"),
-    "another tilt": lambda told, c, e: c.update(tilts=["0.000000000001" for _ in c["tilts"]]),
-    "a sampled event": lambda told, c, e: e.update(kind="SubsampledShuffledDpEvent"),
-    "composed": lambda told, c, e: c.update(kind="composed"),
-}
-
-
-def _knot(at: int, place: int, change: Callable[[str], str]) -> Mutate:
-    def mutate(told: dict[str, Any], c: dict[str, Any], e: dict[str, Any]) -> None:
-        knot = c["parts"][0]["knots"][at]
-        knot[place] = change(knot[place])
-
-    return mutate
-
-
-def _times(share: str) -> Callable[[str], str]:
-    return lambda text: f"{Decimal(text) * Decimal(share):f}"
-
-
-OF_ROUNDS: dict[str, Mutate] = (
-    COMMON
-    | {  # of equal rounds of everybody, or of a sample
-        "a round more": lambda told, c, e: _event(told, count=e["count"] + 1 + e["count"] // 100),
-        "a round less in the certificate": _first("count", lambda count: count - 1),
-        "a delta of the losses": _knot(3, 1, _times("0.999")),
-        "the last delta": _knot(-1, 1, _times("0.5")),
-        "no delta": _knot(-1, 1, lambda height: "0"),
-        "a smaller loss": _knot(3, 0, _times("0.99")),
-        "a tilt": _knot(3, 2, _times("0.00001")),
-        "no first loss": lambda told, c, e: c["parts"][0]["knots"].pop(0),
-        "no last losses": lambda told, c, e: c["parts"][0].update(
-            knots=c["parts"][0]["knots"][:30]
-        ),
-        "losses out of order": lambda told, c, e: c["parts"][0]["knots"].reverse(),
-        "few losses": lambda told, c, e: c["parts"][0].update(knots=c["parts"][0]["knots"][::8]),
-        "a delta that is not convex": _knot(9, 1, _times("1.5")),
-        "a wide smoothing": lambda told, c, e: c.update(smoothing="0.5"),
-        "a wide smoothing of losses": _first("smoothing", lambda wide: "0.5"),
-        "another tilt": lambda told, c, e: c.update(tilt="1.000001"),
-        "tilt below one": lambda told, c, e: c.update(tilt="0.9"),
-        "shuffle": lambda told, c, e: c.update(kind="shuffle"),
-    }
-)
-OF_SAMPLES: dict[str, Mutate] = {
-    "fewer people": lambda told, c, e: _inner(told, num_users=e["event"]["num_users"] * 99 // 100),
-    "fewer came": lambda told, c, e: _inner(told, num_received=e["event"]["num_drawn"] // 2),
-    "fakes": lambda told, c, e: _inner(told, num_fakes=1),
-    "points sampled": lambda told, c, e: _inner(told, points_sampled=2),
-    "unknown sampling": lambda told, c, e: _inner(told, sampling="by hand"),
-    "another rate": _first("rate", lambda rate: "1/31"),
-}
-
-
-OF_COINS: dict[str, Mutate] = {
-    "fakes": lambda told, c, e: _inner(told, num_fakes=e["event"]["num_users"] // 50),
-    "fewer came": lambda told, c, e: _inner(told, num_received=e["event"]["num_drawn"] // 2),
-    "fewer people": lambda told, c, e: _inner(told, num_users=e["event"]["num_users"] * 99 // 100),
-}
-
-
-def _inner(told: dict[str, Any], **changed: Any) -> None:
-    """The event of a round is another one."""
-    told["event"]["event"]["event"].update(changed)
-    _event(told)
-
-
-def _leaf(told: dict[str, Any]) -> dict[str, Any]:
-    """The release that an event has so many of."""
-    found = told["event"]["event"]
-    while found["kind"] in ("SelfComposedDpEvent", "CommittedDpEvent"):
-        found = found["event"]
-    assert isinstance(found, dict)
+def _facts(event: Any, mechanism: Any) -> Told:
+    """What a record says besides."""
+    leaves = list(leaves_of(event_to_json(event)["event"]))
+    found: Told = {}
+    crowds = [leaf for leaf, _ in leaves if "num_reports" in leaf]
+    if crowds:
+        found["num_reports"] = max(leaf["num_reports"] for leaf in crowds)
+        found["honest_reports"] = min(
+            leaf["num_reports"] - leaf.get("num_fakes", 0) for leaf in crowds
+        )
+    budgets = [_local(leaf).get("local_epsilon") for leaf, _ in leaves]
+    if budgets and None not in budgets:
+        found["local_epsilon"] = local_epsilon_of(event)
+        found["mechanism"] = {"mechanism": "ours", "local_epsilon": max(budgets)}
+    if mechanism is not None:
+        found["mechanism"] = mechanism.to_config()
+    for leaf, times in leaves:
+        for mine, theirs in (
+            ("num_users", "num_clients"), ("source_dataset_size", "num_clients"),
+            ("num_drawn", "clients_per_round"), ("sample_size", "clients_per_round"),
+        ):  # fmt: skip
+            if mine in leaf:
+                found |= {theirs: leaf[mine]}
+                if leaf.get("sampling") != "shuffled_epochs":
+                    found["rounds"] = times
     return found
 
 
-def _of_leaf(**change: Callable[[Any], Any]) -> Mutate:
-    """The release is another one, and the certificate repeats that, but for what it chose."""
+_SHUFFLED = (
+    *(getattr(frequency, name)(12, 2.0) for name in (
+        "KRandomizedResponse", "SubsetSelection", "UnaryEncoding", "Rappor", "LocalHashing",
+        "PairwiseIndependentRappor", "BinaryHadamard", "LimitedHadamard", "HadamardResponse",
+        "ProjectiveGeometryResponse", "RecursiveHadamardResponse",
+    )),
+    frequency.SubsetSelection(40, 1.0),
+    mean.ScalarMean(1.0, 2.0), mean.PrivUnit(8, 3.0), mean.PrivUnitInf(8, 3.0),
+    mean.RandomCodebookMean(8, 2.0), mean.KashinMean(8, 2.0),
+)  # fmt: skip
 
-    def mutate(told: dict[str, Any], c: dict[str, Any], e: dict[str, Any]) -> None:
-        leaf = _leaf(told)
-        for name, by in change.items():
-            holder = leaf if name in leaf else leaf.get("event") or leaf["local_event"]
-            holder[name] = by(holder[name])
-        _event(told)
+
+def kinds() -> list[Kind]:
+    """One of each."""
+    found = [
+        Kind(f"{type(one).__name__} {at}", shuffled_event(one, 20_000), 1e-6, one)
+        for at, one in enumerate(_SHUFFLED)
+    ]
+    found += [Kind(f"shuffle {at}", event, delta) for at, (event, delta) in enumerate(events(2))]
+    found += [Kind(name, event, delta) for name, event, delta in compositions()]
+    found += [Kind(name, event, delta) for name, event, delta in samples()]
+    laplace = dp_accounting.LaplaceDpEvent(4.0)
+    discrete = dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.1, 2)
+    found += [
+        Kind(name, event, 0.0)
+        for name, event in (
+            ("of few", LocalReports(3.0).shuffled(5)),
+            ("by itself", as_event(LocalReports(2.0))),
+            ("twice", dp_accounting.SelfComposedDpEvent(as_event(LocalReports(0.1)), 3)),
+            ("noise for a pure epsilon", laplace),
+            ("noise of integers", dp_accounting.ComposedDpEvent([discrete, laplace])),
+        )
+    ]
+    return found
+
+
+# Too cheap ---------------------------------------------------------------------------------
+
+
+def _stated(told: Told, **changed: Any) -> None:
+    """The statement and its certificate say so."""
+    told.update(changed)
+    told["certificate"].update(changed)
+
+
+def less_epsilon(told: Told, kind: Kind, draw: random.Random) -> bool:
+    _stated(told, epsilon=kind.floor * draw.uniform(0.02, 0.999))
+    return kind.floor > 0
+
+
+def less_epsilon_in_one_place(told: Told, kind: Kind, draw: random.Random) -> bool:
+    told["epsilon"] = kind.floor * draw.uniform(0.02, 0.999)
+    return kind.floor > 0
+
+
+def more_rounds(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """Of which the rest of the statement says the same."""
+    content, factor = told["event"]["event"], draw.choice([2, 3, 5])
+    told["event"]["event"] = {"kind": "SelfComposedDpEvent", "event": content, "count": factor}
+    for name in ("local_epsilon", "rounds"):
+        if name in told:
+            told[name] *= factor
+    return kind.costs_more("SelfComposedDpEvent", 2, told["epsilon"])
+
+
+def rounds_unsaid(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """More rounds than the local epsilon that is stated."""
+    content = told["event"]["event"]
+    told["event"]["event"] = {"kind": "SelfComposedDpEvent", "event": content, "count": 2}
+    return "local_epsilon" in told
+
+
+def _shrunk(field: str, also: tuple[str, ...], most: float) -> Mutation:
+    """So many times a number of every release, of which the statement says the same."""
+
+    def mutate(told: Told, kind: Kind, draw: random.Random) -> bool:
+        changed = shrink(told["event"]["event"], field, draw.uniform(most / 5, most))
+        for name in also:
+            if name in told:
+                told[name] = (min if name == "honest_reports" else max)(changed, default=0)
+        return bool(changed) and kind.costs_more(field, most, told["epsilon"])
 
     return mutate
 
 
-def _share(of: float) -> Callable[[Any], Any]:
-    return lambda number: type(number)(number * of)
+def shrink(content: Told, field: str, share: float) -> list[Any]:
+    """The numbers of that name in an event, now so many times as large."""
+    found = []
+    for leaf, _ in leaves_of(content):
+        holder = leaf if field in leaf else leaf.get("event", {})
+        if field in holder and not leaf.get("num_fakes"):
+            kept = type(holder[field])
+            holder[field] = max(kept(1), kept(holder[field] * share))
+            found.append(holder[field])
+    return found
 
 
-OF_NOISE = {"less noise": _of_leaf(noise_multiplier=_share(0.99))}
-OF_ANY_SAMPLE = {"fewer people": _of_leaf(num_users=_share(0.99))}
-OF_A_KIND: dict[str, dict[str, Mutate]] = {
-    "local reports": {"a larger budget": _of_leaf(local_epsilon=_share(1.01))},
-    "few local reports": {  # a third of delta less lessens epsilon by less than half a percent
-        "a larger budget": _of_leaf(local_epsilon=_share(1.01)),
-        "two thirds of delta": lambda told, c, e: _both(told, "delta", told["delta"] * 0.66),
-    },
-    "local answers": {
-        "an answer that tells more": _of_leaf(
-            pair=lambda pair: [pair[0], pair[1], [[a * 1.01, b, p] for a, b, p in pair[2]], pair[3]]
-        ),
-        "a conjecture": _of_leaf(pair=lambda pair: [pair[0], 0, *pair[2:]]),
-    },
-    "a committed schedule": {
-        "fewer reports": _of_leaf(num_reports=_share(0.99)),
-        "a round more": lambda told, c, e: (e["event"].update(count=52), _event(told)),
-    },
-    "fakes in a sample": {
-        **OF_ANY_SAMPLE,
-        "more fakes": _of_leaf(num_fakes=_share(1.1)),
-        "fewer came": _of_leaf(num_received=_share(0.99)),
-        "hardly a fake is drawn": _first("crowd", lambda crowd: 1_790),
-        "two points of each": _of_leaf(points_sampled=lambda n: 2, points_per_client=lambda n: 2),
-    },
-    "a point of several": {
-        **OF_ANY_SAMPLE,
-        "a point less": _of_leaf(points_per_client=lambda n: 3),
-        "a share": _first("share", lambda share: "1/5"),
-    },
-    "points by coins": {
-        **OF_ANY_SAMPLE,
-        "more fakes": _of_leaf(num_fakes=_share(20)),
-        "some did not come": _of_leaf(num_received=lambda n: 1_000),
-    },
-    "epochs": {
-        "fewer people": _of_leaf(num_users=_share(0.9)),
-        "fakes": _of_leaf(num_fakes=lambda n: 600),
-        "fewer came": _of_leaf(num_received=lambda n: 1_950),
-        "another sampling": _of_leaf(sampling=lambda name: "by hand"),
-    },
-    "epochs that lost people": {
-        "fewer came": _of_leaf(num_received=_share(0.99)),
-        "more fakes": _of_leaf(num_fakes=_share(20)),
-    },
-    "parts of epochs": {
-        **OF_ANY_SAMPLE,
-        "more fakes": _of_leaf(num_fakes=_share(2)),
-        "more rounds than there are": _of_leaf(rounds=lambda n: 31),
-    },
-    "several budgets": {
-        "fewer reports": _of_leaf(num_reports=_share(0.99)),
-        "a fake": _of_leaf(num_fakes=lambda n: 1),
-        "more than it is for": _of_leaf(pair=lambda pair: [pair[0], 2_001, *pair[2:]]),
-        "a smaller blanket": _of_leaf(pair=lambda pair: [pair[0] * 0.99, *pair[1:]]),
-    },
-    "noise of a sample": {
-        **OF_NOISE,
-        "more are drawn": _of_leaf(sample_size=lambda n: 11),
-        "more than there are": _of_leaf(sample_size=lambda n: 1_001),
-        "fewer people": _of_leaf(source_dataset_size=_share(0.99)),
-        "a shift": _first("shift", lambda shift: "1/2"),
-    },
-    "noise by coins": {
-        **OF_NOISE,
-        "likelier": _of_leaf(sampling_probability=_share(1.01)),
-        "no coin": _of_leaf(sampling_probability=lambda q: 1.5),
-    },
+# Contradictions ----------------------------------------------------------------------------
+
+
+def _scaled(name: str, low: float, high: float) -> Mutation:
+    """A field of the statement that the event determines, times something."""
+
+    def mutate(told: Told, kind: Kind, draw: random.Random) -> bool:
+        if name not in told:
+            return False
+        kept = type(told[name])
+        told[name] = kept(told[name] * draw.uniform(low, high))
+        return bool(told[name] != kind.told[name])
+
+    return mutate
+
+
+def less_in_the_event(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """A smaller budget than that of the table, the messages, or the rest of the statement."""
+    local = _local(draw.choice([leaf for leaf, _ in leaves_of(told["event"]["event"])]))
+    if "local_epsilon" not in local:
+        return False
+    local["local_epsilon"] *= draw.uniform(0.001, 0.95)
+    return "local_epsilon" in told or local.get("pair") is not None
+
+
+def less_of_the_mechanism(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """Of one report the budget is that of the mechanism; of several it is no less."""
+    if "mechanism" not in told:
+        return False
+    told["mechanism"]["local_epsilon"] = 1.05 * told["local_epsilon"] * draw.uniform(1.0, 3.0)
+    return True
+
+
+def another_list(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """Of a size that the table is not that of."""
+    mechanism = told.get("mechanism", {})
+    if mechanism.get("mechanism") not in ("KRandomizedResponse", "SubsetSelection"):
+        return False
+    mechanism["domain_size"] += draw.randint(1, 50)
+    return True
+
+
+def nothing_happened(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """Beside a mechanism, reports or rounds."""
+    told["event"]["event"] = {"kind": "NoOpDpEvent"}
+    told["certificate"] = {"version": 2, "kind": "local", "delta": told["delta"],
+                           "identity": told["identity_digest"]}  # fmt: skip
+    _stated(told, epsilon=0.0)
+    return "mechanism" in told or "num_reports" in told
+
+
+def _scaled_leaf(field: str) -> Mutation:
+    """Of a release so many times as many, which the statement does not say."""
+
+    def mutate(told: Told, kind: Kind, draw: random.Random) -> bool:
+        return bool(shrink(told["event"]["event"], field, draw.uniform(0.1, 0.9)))
+
+    return mutate
+
+
+def a_message_changed(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """Columns dropped, added or cheaper than the local epsilon says."""
+    leaf = draw.choice([leaf for leaf, _ in leaves_of(told["event"]["event"])])
+    columns = leaf.get("messages") if isinstance(leaf.get("messages"), list) else None
+    if not columns:
+        return False
+    at = draw.randrange(len(columns))
+    match draw.choice(["fewer", "more", "cheaper", "one"]):
+        case "fewer":
+            del columns[at]
+        case "more":
+            columns.append([1, 0.01])
+        case "cheaper":
+            columns[at][1] *= draw.uniform(0.01, 0.9)
+        case _:
+            columns[at][0] += draw.choice([-1, 1])
+    return True
+
+
+def signed_again(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """A cheaper event with a certificate of its own; the rest is that of what ran."""
+    leaves = list(leaves_of(told["event"]["event"]))
+    leaf, local = leaves[0][0], _local(leaves[0][0])
+    if len(leaves) > 1 or leaves[0][1] > 1 or "num_reports" not in leaf or "pair" not in local:
+        return False
+    if local["pair"] is not None and local["pair"][1] > 1:  # of a crowd of several budgets
+        return False
+    budget, more = 0.5 * local["local_epsilon"], draw.randint(2, 9)
+    match draw.choice(["crowd", "budget"]):
+        case "crowd":
+            leaf["num_reports"] *= more
+        case _:
+            told["event"] = event_to_json(
+                shuffled_event(frequency.KRandomizedResponse(more, budget), leaf["num_reports"])
+            )
+    event = event_from_json(told["event"])
+    bare = {name: told[name] for name in ("delta", "event", "proof_status", "identity_digest")}
+    made = certified({**bare, "epsilon": float(event_epsilon(event, told["delta"]))})
+    told |= {"epsilon": made["epsilon"], "certificate": made["certificate"]}
+    return made["certificate"]["kind"] != "none" and made["epsilon"] < kind.told["epsilon"]
+
+
+# No law, no number, another release ----------------------------------------------------------
+
+
+def _table(change: Callable[[list[Any], random.Random], object]) -> Mutation:
+    def mutate(told: Told, kind: Kind, draw: random.Random) -> bool:
+        pairs = [_local(leaf).get("pair") for leaf, _ in leaves_of(told["event"]["event"])]
+        pairs = [pair for pair in pairs if pair is not None]
+        if pairs:
+            change(draw.choice(pairs), draw)
+        return bool(pairs)
+
+    return mutate
+
+
+def _row(pair: list[Any], draw: random.Random) -> list[Any]:
+    row = draw.choice(pair[2])
+    assert isinstance(row, list)
+    return row
+
+
+def _scaled_row(pair: list[Any], draw: random.Random) -> None:
+    _row(pair, draw)[2] *= draw.choice([0.01, 0.5, 2, 30])
+
+
+def _negative_row(pair: list[Any], draw: random.Random) -> None:
+    row = _row(pair, draw)
+    row[2] = -row[2]
+
+
+def _flat(pair: list[Any], draw: random.Random) -> None:
+    """All ratios nearer to one, by much or little: sums stay, odds do not."""
+    keep = draw.uniform(0.1, 0.99)
+    pair[2] = [[1 + keep * (f - 1), 1 + keep * (s - 1), p] for f, s, p in pair[2]]
+
+
+def of_true(told: Told, kind: Kind, draw: random.Random) -> bool:
+    """Of each release `true` many, where there were several."""
+    content = told["event"]["event"]
+    if content["kind"] != "SelfComposedDpEvent":
+        return False
+    content["count"] = True
+    return True
+
+
+def another_release(told: Told, kind: Kind, draw: random.Random) -> bool:
+    match draw.choice(["digest", "identity", "certificate"]):
+        case "digest":
+            told["identity_digest"] = draw.randbytes(32).hex()
+        case "identity":
+            told["identity"] |= {"release_id": f"week-{draw.randrange(10**6)}"}
+        case _:
+            told["certificate"]["identity"] = draw.randbytes(32).hex()
+    return True
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "less epsilon": less_epsilon,
+    "less epsilon in one place": less_epsilon_in_one_place,
+    "more rounds": more_rounds,
+    "rounds that are not said": rounds_unsaid,
+    "fewer reports": _shrunk("num_reports", ("num_reports", "honest_reports"), 0.2),
+    "fewer people": _scaled_leaf("num_users"),
+    "fewer data": _scaled_leaf("source_dataset_size"),
+    "less local epsilon stated": _scaled("local_epsilon", 0.01, 0.99),
+    "more honest reports stated": _scaled("honest_reports", 1.01, 9.0),
+    "fewer reports stated than priced": _scaled("num_reports", 0.01, 0.99),
+    "another number of clients": _scaled("num_clients", 0.1, 0.9),
+    "more clients a round": _scaled("clients_per_round", 1.2, 3.0),
+    "more rounds stated": _scaled("rounds", 1.1, 3.0),
+    "less local epsilon in the event": less_in_the_event,
+    "more of the mechanism": less_of_the_mechanism,
+    "another list": another_list,
+    "no event": nothing_happened,
+    "other messages": a_message_changed,
+    "signed again": signed_again,
+    "a row dropped": _table(lambda pair, draw: pair[2].remove(_row(pair, draw))),
+    "a row twice": _table(lambda pair, draw: pair[2].append(_row(pair, draw))),
+    "a row of another weight": _table(_scaled_row),
+    "a negative row": _table(_negative_row),
+    "ratios nearer to one": _table(_flat),
+    "more blanket": _table(lambda pair, draw: pair.__setitem__(0, draw.uniform(1.01, 20.0))),
+    "true many": of_true,
+    "another release": another_release,
 }
 
 
-def unrefuted(told: dict[str, Any], mutants: dict[str, Mutate]) -> Iterator[str]:
-    """Those that are not refuted."""
-    for name, mutate in mutants.items():
-        changed = copy.deepcopy(told)
-        mutate(changed, changed["certificate"], changed["event"]["event"])
-        found = verify(changed)
-        if found.code != REFUTED:
-            yield f"{name}: {found.text}"
+def mutants(kind: Kind, count: int, seed: int) -> Iterator[tuple[str, Told]]:
+    """So many false statements, in turn by each way that applies to the kind."""
+    draw, made = random.Random(f"{seed} {kind.name}"), 0
+    while made < count:
+        for name, mutate in draw.sample(sorted(MUTATIONS.items()), len(MUTATIONS)):
+            told = copy.deepcopy(kind.told)
+            if mutate(told, kind, draw) and made < count:
+                made += 1
+                yield name, told

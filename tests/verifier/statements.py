@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import dp_accounting
 import numpy as np
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
-from beam_ldp.accounting.certificates import certificate_for
+from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.events import CommittedDpEvent, as_event
 from beam_ldp.accounting.reports import LocalReports, ShuffledMessages
@@ -34,6 +35,7 @@ KINDS: tuple[tuple[Any, bool], ...] = (  # and whether it has a domain
     (BinaryHadamard, True),
     (PairwiseIndependentRappor, True),
 )
+LOPSIDED_EPSILON = math.log(6)
 LOPSIDED = ShufflePair(0.5, ((3, 0.5), (0.5, 2.5), (0.5, 2 / 3)), (0.2, 0.2, 0.6))
 IDENTITY = "5e" * 32
 
@@ -48,7 +50,7 @@ def statement(event: Any, delta: float, identity: str = IDENTITY) -> dict[str, A
         "identity_digest": identity,
         "num_reports": getattr(event, "num_reports", None),
     }
-    return {**stated, "certificate": certificate_for(stated)}
+    return certified(stated)
 
 
 def events(count: int, seed: int = 0) -> Iterator[tuple[Any, float]]:
@@ -64,7 +66,7 @@ def events(count: int, seed: int = 0) -> Iterator[tuple[Any, float]]:
             yield attr_evolve(LocalReports(budget).shuffled(reports), fakes), delta
             continue
         if at % 5 == 1:  # one that is not its own mirror image
-            yield LocalReports(1.8, LOPSIDED).shuffled(reports), delta
+            yield LocalReports(LOPSIDED_EPSILON, LOPSIDED).shuffled(reports), delta
             continue
         kind, domain = KINDS[at % len(KINDS)]
         yield shuffled_event(kind(size, budget) if domain else kind(budget), reports), delta
@@ -96,7 +98,7 @@ def compositions(seed: int = 0) -> Iterator[tuple[str, Any, float]]:
     yield "rounds of a sample", rounds(rated, 600), 1e-5
     coins = any_of.sampled(people(600_000), people(20_000), sampling="self")
     yield "rounds of coins", rounds(coins, 600), 1e-5
-    lopsided = LocalReports(1.8, LOPSIDED).shuffled(people(300_000))
+    lopsided = LocalReports(LOPSIDED_EPSILON, LOPSIDED).shuffled(people(300_000))
     yield "lopsided rounds", rounds(lopsided, 20), 1e-6
     grouped = shuffled_event(BinaryHadamard(8, 2.0, row="public"), people(300_000))
     yield "in public groups", rounds(grouped, 10), 1e-6

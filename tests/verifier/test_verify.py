@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import subprocess
 import sys
 import time
@@ -17,12 +16,13 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting import events as all_events
-from beam_ldp.accounting.certificates import SLACK, certificate_for
+from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.events import CommittedDpEvent, as_event
 from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.accounting.shuffle.one_release import local_event
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import BinaryVectorMean
+from beam_ldp.rounding import number
 from beam_ldp.verifier import verify as program
 from beam_ldp.verifier.verify import CONFIRMED, NOTHING, REFUTED, verify
 from tests.confirmed import EXCUSES
@@ -89,7 +89,6 @@ def test_a_row_of_the_ledger_says_the_same(
         path.write_text(json.dumps(content))
     here, there, wrong = map(str, paths)
     assert program.main([here, there]) == CONFIRMED
-    assert program.main([there]) == CONFIRMED
     assert program.main([here, wrong]) == REFUTED
     assert "another num_reports" in capsys.readouterr().out
     assert program.main([]) == program.main([str(tmp_path)]) == NOTHING
@@ -153,7 +152,7 @@ def test_pure_epsilons_need_no_sum() -> None:
     event = LocalReports(8.0).shuffled(5)
     told = statement(event, 1e-9)
     assert told["certificate"]["kind"] == "local"
-    assert verify(told).text.startswith("confirmed at epsilon 8.004 delta 1e-09")
+    assert verify(told).text.startswith("confirmed at epsilon 8.0 delta 1e-09")
 
 
 def test_what_has_no_certificate_says_so() -> None:
@@ -162,9 +161,9 @@ def test_what_has_no_certificate_says_so() -> None:
     found = verify(told)
     assert found.code == NOTHING
     assert found.text == f"not independently checkable: {told['certificate']['why']}"
-    conjectured = certificate_for(told | {"proof_status": "conjectured"})
+    conjectured = certified(told | {"proof_status": "conjectured"})["certificate"]
     assert "conjectured" in conjectured["why"]
-    assert "no finite" in certificate_for(told | {"epsilon": None})["why"]
+    assert "no finite" in certified(told | {"epsilon": None})["certificate"]["why"]
 
 
 def _every_event() -> Iterator[tuple[str, Any]]:
@@ -225,11 +224,11 @@ def test_every_event_has_a_certificate_or_a_reason() -> None:
 def test_a_statement_that_is_too_small_gets_no_certificate(
     statements: list[dict[str, Any]],
 ) -> None:
-    small = statements[1] | {"epsilon": statements[1]["epsilon"] * (1 - 2 * float(SLACK))}
-    assert certificate_for(small)["kind"] == "none"
+    small = statements[1] | {"epsilon": statements[1]["epsilon"] * (1 - 3e-3)}
+    assert certified(small)["certificate"]["kind"] == "none"
 
 
 def test_identities_bind(statements: list[dict[str, Any]]) -> None:
     assert {told["certificate"]["identity"] for told in statements} == {IDENTITY}
     event = LocalReports(2.0).shuffled(10_000)
-    assert math.isclose(statement(event, 1e-6)["epsilon"], event_epsilon(event, 1e-6))
+    assert statement(event, 1e-6)["epsilon"] == float(number(event_epsilon(event, 1e-6))) == 0.1551

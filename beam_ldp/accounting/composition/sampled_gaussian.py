@@ -137,7 +137,7 @@ class SampledGaussian:
 
     def divergences(self, orders: np.ndarray) -> np.ndarray:
         """Upper bounds of the Renyi divergence at each real order above one."""
-        unsampled = orders * self.shift**2 / 2
+        unsampled = orders * (self.shift * self.shift) / 2  # infinite where ** would overflow
         if self.rate == 1 or not math.isfinite(self.shift):
             return unsampled
         found = [self._divergence(float(order)) for order in orders]

@@ -72,6 +72,9 @@ class ColumnNames:
     def __post_init__(self) -> None:
         if self.values is None and (self.user_id is not None or self.group is not None):
             raise ValueError("column must name the column of the value where others are named")
+        for column in self.values or ():
+            if not isinstance(column, str):
+                raise TypeError(f"column must be a name, got {type(column).__name__}")
 
     @classmethod
     def of(cls, values: tuple[str, ...] | None, people: People) -> ColumnNames:
