@@ -178,6 +178,8 @@ def _questions(
     """Several questions of one kind are one question about several columns."""
     found: dict[str, Any] = {}
     for one in questions:
+        if kind in one and "column" in one:
+            raise UsageError(f"{path}: {kind} names the column: leave column out")
         plain = {"column" if name == kind else name: value for name, value in one.items()}
         plain = {
             name: value["file"]
