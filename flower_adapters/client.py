@@ -36,8 +36,8 @@ class LocallyPrivateMod:
     A training that fails or gives anything but finite numbers reports a public vector of the round,
     as private as any update (`flower_adapters.failures`), and stands in the client's log: Flower
     would send the text of the exception to the server, and a client that keeps silent says
-    something about itself too. Of a fault of the client itself, as a memory that
-    cannot be written, the server learns that there was one.
+    something about itself too. Of a fault of the client itself, as a memory that cannot be written,
+    the server learns that there was one.
 
     What a client tells is counted in its own file (`ClientMemory`), whose absolute path stands in
     the SuperNode's `--node-config` as `privacy-memory`; a server cannot raise the limit, and nor

@@ -25,9 +25,12 @@ _SURE = 5.0  # standard errors, once the training has worked
 
 
 def failure_vector(mechanism: MeanRandomizer, training: str, number: int) -> np.ndarray:
-    """What a failed training reports in a round: `(dimension,)`, on the border of the ball."""
-    seed = int.from_bytes(hashlib.sha256(training.encode()).digest(), "big")
-    drawn = np.random.default_rng(seed).standard_normal(mechanism.dimension)
+    """What a failed training reports in a round: `(dimension,)`, on the border of the ball.
+
+    Client and server compute it alike, whatever their versions of NumPy.
+    """
+    digest = hashlib.shake_256(training.encode()).digest(4 * mechanism.dimension)
+    drawn = np.frombuffer(digest, dtype=">u4") / 2.0**31 - 1.0
     radius = float(getattr(mechanism, "radius", 1.0)) * (-1) ** number
     if mechanism.norm == "linf":
         return radius * np.sign(drawn)
@@ -42,7 +45,8 @@ class Failures:
     A verdict needs three rounds in a row in which more than half of the clients seem to fail, with
     a standard error of at most 0.2. If the training worked before, the share must also exceed five
     standard errors. A training that works is stopped with a probability of at most 0.6 %, and only
-    if its first rounds have about 15 reports in all; with 60 it is below 1e-6.
+    if its first rounds have about 15 reports in all; with 60 it is below 1e-6. That supposes
+    updates that do not reverse every round at full length, which in a few dimensions look alike.
 
     Args:
         mechanism, training: as the strategy has them.

@@ -65,8 +65,8 @@ class PrivateResult(Result):
 
     Attributes:
         rounds: that this call ran.
-        stopped_by: "budget" if the next round would have exceeded it, "failures" if the trainings
-            of nearly all clients failed in the last three rounds, else "rounds".
+        stopped_by: "budget" if the next round would have exceeded it, "failures" if the training
+            failed on most clients in the last three rounds or more, else "rounds".
         spent: as the budget tells: of a tracker, what was charged since it was opened. Of a
             training that went on, the ledger knows the rest.
     """
@@ -98,8 +98,8 @@ class LocallyPrivateFedAvg(Strategy):
     reports as many are kept at random. Numbers of reports are public. Where it was a check of them
     that left too few, it counts as that in the record too: that there is no result tells of them.
 
-    **Clients that fail.** If the trainings of nearly all clients fail in three rounds in a row, or
-    nobody reports in three, the training ends (`flower_adapters.failures`).
+    **Clients that fail.** If the training fails on most clients in three rounds in a row, or nobody
+    reports in three, it ends (`flower_adapters.failures`).
 
     Only its own `start` runs rounds: `configure_train` by itself raises.
 

@@ -177,7 +177,10 @@ def _questions(
 ) -> dict[str, Any]:
     """Several questions of one kind are one question about several columns."""
     found: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
     for one in questions:
+        if kind in one and "column" in one:
+            raise UsageError(f"{path}: {kind} names the column: leave column out")
         plain = {"column" if name == kind else name: value for name, value in one.items()}
         plain = {
             name: value["file"]
@@ -186,12 +189,12 @@ def _questions(
             for name, value in plain.items()
         }
         read = _section(usage, _QUESTION, plain, path, settings_of_kind(usage, kind))
-        for name, value in read.items():
-            if name in ("column", "domain") and name in found:
-                value = (*found[name], *value)
-            elif found.get(name, value) != value:
+        own = {name: read.pop(name) for name in ("column", "domain") if name in read}
+        for name in sorted(read.keys() | shared.keys()) if found else ():
+            if read.get(name) != shared.get(name):
                 raise UsageError(f"{path}: {_QUESTIONS} of one kind must agree on {name}")
-            found[name] = value
+        shared = read
+        found |= read | {name: (*found.get(name, ()), *value) for name, value in own.items()}
     return found
 
 

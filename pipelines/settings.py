@@ -235,6 +235,8 @@ def with_files(settings: S, *, may_be_empty: bool = False) -> S:
     found = _format_of(source, files)
     _check_column(found, settings.question.column, settings.people.id)
     delimiter = source.delimiter
+    if delimiter and found != "csv":
+        raise UsageError(f"--csv-delimiter is for CSV, and the input is {found}")
     if not delimiter:
         tabs = files and files[0][0].lower().split(".gz")[0].endswith(".tsv")
         delimiter = "\t" if tabs else ","
@@ -329,6 +331,8 @@ def _check_budget(settings: Settings[Any], stream: bool) -> None:
 def check_dataset_named(charge: Charge, noise: Noise) -> bool:
     """Whether a budget is charged; a UsageError if it is, and nobody says whose."""
     named = charge.ledger or os.environ.get(LEDGER_VARIABLE)
+    if charge.quota and not (named or charge.no_ledger or noise.simulated):
+        raise UsageError("--quota needs --ledger: without one no budget is charged")
     charged = bool(named) and not charge.no_ledger and not noise.simulated
     if charged and not noise.dataset:
         where = "--ledger" if charge.ledger else LEDGER_VARIABLE

@@ -58,6 +58,8 @@ class FrequencyPlanner(Planner[FrequencySettings]):
         wanted = settings.question.numbers
         self.domain: PublicList | Bins = lists[0] if wanted is None else wanted.bins
         self.survey = survey_of(settings, lists)
+        if self.survey is None and settings.question.design != "auto":
+            raise UsageError("--design is for several questions: name several columns")
         self.groups = groups
 
     def choose(self) -> Choice[Any]:

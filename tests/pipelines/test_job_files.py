@@ -218,6 +218,10 @@ def test_a_key_twice_is_refused(name: str, content: str, tmp_path: Path) -> None
         ({"program": "randomize", "questions": [{"mean": "x", "domain": "d"}]}, "question.domain"),
         ({"program": "randomize", "questions": [{"frequency": "x", "radius": 1}]}, "on.radius"),
         ({"program": "randomize", "questions": [{"user_mean": "x"}]}, "not user_mean"),
+        ({"questions": [{"heavy_hitters": "x", "column": "y"}]}, "leave column out"),
+        ({"questions": [{"frequency": "x", "column": "y"}]}, "leave column out"),
+        ({"questions": [{"mean": "x", "range": [0, 9]}, {"mean": "y"}]}, "must agree on range"),
+        ({"questions": [{"mean": "x"}, {"mean": "y", "range": [0, 9]}]}, "must agree on range"),
     ],
 )
 def test_a_question_is_of_the_kind_that_it_names(content: dict[str, Any], said: str) -> None:

@@ -162,6 +162,8 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, "--seed=-1"], "--seed"),
         ([*CENTRAL, "--top=0"], "--top"),
         ([*CENTRAL, "--csv-delimiter=ab"], "--csv-delimiter"),
+        ([*CENTRAL, "--input-format=jsonl", "--csv-delimiter=;"], "is for CSV, and .* is jsonl"),
+        ([*CENTRAL, "--quota=maps"], "--quota needs --ledger"),
         ([*CENTRAL, "--csv-delimiter=§"], "--csv-delimiter must be one ASCII character"),
         ([*CENTRAL, '--csv-delimiter="'], "--csv-delimiter must be one ASCII character"),
         ([*CENTRAL, "--ledger=sqlite:///x.db"], "--dataset must name the data set"),

@@ -178,6 +178,7 @@ def test_a_plain_histogram_of_a_number(data: Path, tmp_path: Path) -> None:
         ([*WORDS, "--group-by=country"], "--group-by and --groups belong together"),
         ([*WORDS, *GROUPED[:2]], "--group-by needs --min-reports"),
         ([*WORDS, "--quantiles=0.5"], "--quantiles needs --bins"),
+        ([*WORDS, "--design=one"], "--design is for several questions"),
         ([*WORDS, "--bins=0,1"], "--bins and --domain exclude each other"),
         (["--column=age", "--bins=0,5,3"], "increasing"),
         (["--column=age", "--bins=0,5", "--quantiles=1.5"], "numbers in (0, 1)"),

@@ -151,6 +151,13 @@ def test_a_budget_is_named_as_in_job_files(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
     assert budget({}) is None
+    unused: list[dict[str, Any]] = [
+        {"quota": "q"}, {"windows": 3}, {"people_store": "p", "people_key_file": "k"},
+    ]  # fmt: skip
+    for given in unused:
+        assert budget({"ledger": "none", **given}) is None
+        with pytest.raises(SettingError, match="needs release.ledger"):
+            budget(given)
     monkeypatch.setenv("BEAM_LDP_LEDGER", "sqlite:///b.db")
     assert budget({}).url is None and budget({"ledger": "env"}).url is None
     assert budget({"ledger": "none"}) is None and budget({"no_ledger": True}) is None

@@ -152,6 +152,9 @@ class How:
         charge = self.charge
         named = charge.ledger or os.environ.get(LEDGER_VARIABLE)
         if charge.no_ledger or self.noise.simulated or not named:
+            for name in ("quota", "people_store", "windows"):
+                if getattr(charge, name) and not (charge.no_ledger or self.noise.simulated):
+                    raise SettingError(f"{{release.{name}}} needs {{release.ledger}}")
             return None
         where = "{release.ledger}" if charge.ledger else LEDGER_VARIABLE
         if not self.noise.dataset:
