@@ -24,7 +24,7 @@ from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-
+    from beam_ldp.pipelines.outputs import OutputFolder
 
 YES = "yes"
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger
@@ -67,8 +67,9 @@ class NoCharge:
         if rounds is not None:
             self._begun = self._begun or BegunRounds(staging)
 
-    def let_go(self, staging: str) -> None:
+    def let_go(self, staging: str) -> bool:
         """Nothing that somebody else could go on with."""
+        return False
 
     def begin_round(self, withheld: bool = False) -> None:
         """Write down that one more round of a training begins; before it does.
@@ -183,10 +184,11 @@ class RunCharge(NoCharge):
         )
         self._note.write(staging)
 
-    def let_go(self, staging: str) -> None:
-        """Leave what is finished to `beam-ldp finalize`, though this process may live on."""
+    def let_go(self, staging: str) -> bool:
+        """Leave it to `beam-ldp finalize`, though this process may live on; whether that can."""
         if self._note is not None:
             replace(self._note, launcher=self._note.launcher.gone).write(staging)
+        return self._note is not None
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""
@@ -232,6 +234,22 @@ class RunCharge(NoCharge):
 
 
 @contextmanager
+def kept_if_it_fails(charge: NoCharge, folder: OutputFolder, staging: str) -> Iterator[None]:
+    """Around a charged job: where it fails or is interrupted, what `beam-ldp finalize` needs stays.
+
+    Args:
+        charge: of the run, its note left.
+        folder: of its output.
+        staging: where the note is, and what the workers left.
+    """
+    try:
+        yield
+    except (JobError, KeyboardInterrupt):
+        folder.keep = charge.let_go(staging)
+        raise
+
+
+@contextmanager
 def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     """Around everything between the reservation and the finished output.
 
@@ -250,8 +268,9 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     except BaseException:
         if "run_id" in charge.facts:
             console.print(
-                f"run {escape(charge.facts['run_id'])} stays charged at its worst case; if "
-                "provably nothing of it was released, return it with `beam-ldp budget abandon`",
+                f"run {escape(charge.facts['run_id'])} stays charged at its worst case until "
+                "`beam-ldp finalize OUTPUT` ends it; where that cannot know what was released and "
+                "you do, return it with `beam-ldp budget abandon`",
                 soft_wrap=True,
             )
         raise

@@ -44,9 +44,9 @@ from beam_ldp.pipelines.streams.results import (
     write_once,
 )
 from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
-from beam_ldp.pipelines.usage.frequency import SECONDS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings.fields import SECONDS
 from beam_ldp.transforms.elements.blocks import Release, TableBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
