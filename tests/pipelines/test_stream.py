@@ -15,6 +15,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from beam_ldp.accounting import shuffled_event
+from beam_ldp.accounting import ShuffleAccountant, shuffled_event
+from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
-from beam_ldp.pipelines.streams.log import StreamProgress
+from beam_ldp.pipelines.streams.log import KINDS, ORDERS, StreamAccountant, StreamProgress
 from beam_ldp.pipelines.streams.results import (
     PRICE,
     TABLE,
@@ -401,6 +403,28 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
     text = console.export_text()
     assert "1970-01-01 00:00:00–00:01:00" in text and "green" in text and "±" in text
     assert "withheld: too few" in text and "4 of 4 releases used" in text
+
+
+@pytest.mark.exact
+def test_the_price_of_a_window_takes_as_long_for_the_last_as_for_the_first(monkeypatch):
+    """Counted in kinds of release, each of which is a transform; what is shown is a bound."""
+    kinds = []
+
+    def count(counts):
+        kinds.append(len(counts))
+        return SimpleNamespace(epsilon=lambda delta: 1.0)
+
+    watched, exact, rng = StreamAccountant(ORDERS), ShuffleAccountant(ORDERS), random.Random(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(accountant, "ledger_losses", count)
+        for _ in range(200):
+            event = shuffled_event(ORACLE, rng.randrange(3000, 6000))
+            exact.compose(event)
+            watched.compose(event).get_epsilon(1e-8)
+    assert kinds[: KINDS - 1] == list(range(2, KINDS + 1)) and max(kinds) == KINDS
+    assert len(exact._counts) > 180 and watched.ledger == exact.ledger
+    price = exact.get_epsilon(1e-8)
+    assert price < watched.get_epsilon(1e-8) < 1.02 * price
 
 
 # --- live -------------------------------------------------------------------------------------
