@@ -82,10 +82,17 @@ UNSETTLED = Event(
 NOT_LOGGED = Event(
     "record.not_logged", logging.INFO, ("program",), "MLflow was away: the release has no run there"
 )
+NOT_ANCHORED = Event(
+    "ledger.not_anchored",
+    logging.WARNING,
+    ("place",),
+    "the ledger's head cannot be kept there: nobody would notice that the database was restored "
+    "from a backup and grants spent epsilon again (see BEAM_LDP_ANCHORS)",
+)
 
 EVENTS = (
     STARTED, RELEASED, NOTHING_RELEASED, REFUSED, FAILED, REPORTS_WRITTEN, VALUES_RECOVERED,
-    RESERVED, SETTLED, UNSETTLED, NOT_LOGGED,
+    RESERVED, SETTLED, UNSETTLED, NOT_LOGGED, NOT_ANCHORED,
 )  # fmt: skip
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import signal
 import sqlite3
 import sys
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -28,6 +31,19 @@ hypothesis.settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=50, database=None
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+_STATE = tempfile.TemporaryDirectory(prefix="beam-ldp-state-")  # where no test finds one's own
+os.environ["XDG_STATE_HOME"] = _STATE.name
+os.environ.pop("BEAM_LDP_ANCHORS", None)
+
+
+@pytest.fixture(autouse=True)
+def state_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's state of one test: ledgers are copied between tests, as between machines."""
+    place = Path(_STATE.name, hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16])
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    return place
 
 
 def pytest_configure() -> None:
