@@ -178,10 +178,34 @@ class _Read(beam.DoFn):
         self._terms: AnyTerms = self.terms.any
         self._margin = margin(self._terms)
 
-    def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, StreamPart]]:
+    def _stretches(
+        self, part: FilePart, reader: PartReader
+    ) -> Iterator[tuple[int, int, StreamPart]]:
         for stretch in reader:
+            if part.files:
+                ends = [*part.bounds.tolist(), part.stop]
+                yield from self._of_files(stretch.data, ends)
+                continue
             found = read_part(self._terms, stretch.data, stretch.begin, stretch.start, stretch.stop)
             yield stretch.start, stretch.stop, found
+
+    def _of_files(self, data: bytes, ends: list[int]) -> Iterator[tuple[int, int, StreamPart]]:
+        """Small files that lie between `ends` of the data, all at once where nothing is refused.
+
+        What an envelope is follows from its own bytes. So where all bytes are of sound envelopes,
+        and an envelope begins where a file does, the files are those envelopes also one by one.
+        Else each half of them is looked at alone: a file with something else in it costs a few
+        more looks, and what is refused in it does not touch its neighbours.
+        """
+        start, stop = ends[0], ends[-1]
+        found = read_part(self._terms, data[start:stop], start, start, stop)
+        begins = np.isin(ends, found.offsets) | (np.array(ends) == stop)
+        if len(ends) == 2 or (not len(found.refused) and begins.all()):
+            yield start, stop, found
+            return
+        middle = len(ends) // 2
+        yield from self._of_files(data, ends[: middle + 1])
+        yield from self._of_files(data, ends[middle:])
 
 
 class ListIds(_Read):
@@ -197,7 +221,7 @@ class ListIds(_Read):
 
     def process(self, part: FilePart) -> Iterator[Any]:
         reader = PartReader(part, self._margin)
-        for start, _, found in self._stretches(reader):
+        for start, _, found in self._stretches(part, reader):
             for number, content in listed_ids(found, part.num_parts, part.routing):
                 yield number, (part.path, start, part.start, self._aside.keep(content))
         yield TaggedOutput(PARTS, (part.name, (part, reader.digest)))
@@ -231,20 +255,20 @@ class TakeOnce(_Read):
         copied = [np.frombuffer(kept.read(), dtype="<i8") for kept in given["copies"]]
         places = np.sort(np.concatenate(copied)) if copied else np.zeros(0, np.int64)
         reader = PartReader(part, self._margin)
-        for start, stop, found in self._stretches(reader):
+        for start, stop, found in self._stretches(part, reader):
             self._read.inc(len(found))
             again = named_before(found.ids)
             if len(places):
                 again |= np.isin(found.offsets, places)
             if again.any():
                 self._repeated.inc(int(again.sum()))
-                yield TaggedOutput(BAD_REPORTS, self._copies(part.path, found, again))
-            yield from self._refuse(part.path, start, stop, found.refused)
-            yield from self._take(part.path, found, ~again)
+                yield from self._copies(part, found, again)
+            yield from self._refuse(part, start, stop, found.refused)
+            yield from self._take(part, found, ~again)
         if reader.digest != digest:
-            raise ValueError(f"{part.path}: {CHANGED}")
+            raise ValueError(f"{part.said}: {CHANGED}")
 
-    def _take(self, path: str, found: StreamPart, taken: np.ndarray) -> Iterator[Any]:
+    def _take(self, part: FilePart, found: StreamPart, taken: np.ndarray) -> Iterator[Any]:
         counts = found.counts[taken]
         if not len(counts):
             return
@@ -256,11 +280,14 @@ class TakeOnce(_Read):
         self._received.inc(len(reports))
         ids = found.ids[taken] if self._keep_ids else None
         digest = self._digest_of(found.ids[taken], reports) if self._in_digest else 0
-        tally = Tally(len(reports), len(counts), int(counts.max()), digest)
-        yield TaggedOutput(TALLIES, (path, tally))
+        for path, _, inside in part.by_file(found.offsets[taken]):
+            of_file = counts[inside]
+            tally = Tally(int(of_file.sum()), len(of_file), int(of_file.max()), digest)
+            yield TaggedOutput(TALLIES, (path, tally))
+            digest = 0  # of all files, which are added up
         for start in range(0, len(reports), self._rows):
             rows = slice(start, start + self._rows)
-            place = length_prefixed(path.encode(), b"%d %d" % (found.offsets[0], start))
+            place = length_prefixed(part.path.encode(), b"%d %d" % (found.offsets[0], start))
             origin = hashlib.blake2b(place, digest_size=ORIGIN_BYTES).digest()
             if ids is None:
                 own = None if groups is None else groups[rows]
@@ -272,17 +299,22 @@ class TakeOnce(_Read):
         terms = shared(self._terms)
         return envelopes_digest(terms.identity, ids, terms.randomizer.pack_each(reports))
 
-    def _copies(self, path: str, found: StreamPart, again: np.ndarray) -> BadRowBlock:
+    def _copies(self, part: FilePart, found: StreamPart, again: np.ndarray) -> Iterator[Any]:
         lengths = shared(self._terms).envelope_bytes(0) + (
             shared(self._terms).report_bytes * found.counts[again]
         )
-        codes = np.zeros(len(lengths), dtype=np.uint8)
-        return BadRowBlock(path, found.offsets[again], codes, (DUPLICATE,), lengths)
+        codes, offsets = np.zeros(len(lengths), dtype=np.uint8), found.offsets[again]
+        for path, begin, own in part.by_file(offsets):
+            listed = offsets[own] - begin, codes[own], (DUPLICATE,), lengths[own]
+            yield TaggedOutput(BAD_REPORTS, BadRowBlock(path, *listed))
 
-    def _refuse(self, path: str, start: int, stop: int, ranges: Ranges) -> Iterator[Any]:
+    def _refuse(self, part: FilePart, start: int, stop: int, ranges: Ranges) -> Iterator[Any]:
         """Ranges that may go on in the neighbours are left to `JoinEdges`."""
         if not len(ranges):
             return
+        ((path, begin, _),) = part.by_file(ranges.starts)  # see `_of_files`
+        start, stop = start - begin, stop - begin
+        ranges = Ranges(ranges.starts - begin, ranges.stops - begin, ranges.codes, ranges.own)
         outer = (ranges.starts == start) | (ranges.stops == stop)
         outer[1:2] |= outer[0] & (ranges.starts[1:2] == ranges.stops[0])
         listed = ranges.where(outer)
