@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -28,6 +29,7 @@ from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
 from beam_ldp.pipelines.streams.log import KINDS, ORDERS, StreamAccountant, StreamProgress
@@ -45,7 +47,15 @@ from beam_ldp.pipelines.streams.results import (
     span,
     write_once,
 )
-from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
+from beam_ldp.pipelines.streams.source import (
+    CHANGED,
+    NO_TIME,
+    TakeFileOnce,
+    WholeFiles,
+    _Stamp,
+    as_pattern,
+    times_of,
+)
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings.fields import SECONDS
@@ -55,6 +65,7 @@ from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 from tests.engines.servers import running
 from tests.engines.victims import pooled_workers
 from tests.ledger.parts import parts_of
+from tests.transforms.helpers import run
 
 ORACLE = KRandomizedResponse(3, 2.0)
 FLAGS = [
@@ -179,6 +190,50 @@ def test_blocks_are_cut_where_the_window_changes():
             value = element.value
             places.append((value.first_position, len(value), float(element.timestamp)))
     assert places == [(10, 2, 1.0), (12, 1, 60.0), [(13, NO_TIME)], (14, 1, 61.0), (15, 1, 5.0)]
+
+
+@pytest.mark.exact
+def test_a_file_is_taken_once_it_is_whole(tmp_path, monkeypatch):
+    """One that is written in place is waited for; one that was renamed, too, for a look."""
+    look = WholeFiles(poll=5.0)
+
+    def found() -> dict[str, int]:
+        whole = look(f"{tmp_path}/*").outputs
+        return {Path(one.value.path).name: one.value.size_in_bytes for one in whole}
+
+    torn = tmp_path / "torn.csv"
+    torn.write_text("a\n")
+    (tmp_path / ".aside.csv").write_text("a\n")
+    (tmp_path / "old.csv").write_text("a\n")
+    os.utime(tmp_path / "old.csv", (1, 1))
+    assert found() == {"old.csv": 2}
+    torn.write_text("a\nb\n")
+    os.rename(tmp_path / ".aside.csv", tmp_path / "whole.csv")
+    assert found() == {"old.csv": 2}
+    assert found() == {"old.csv": 2, "torn.csv": 4, "whole.csv": 2}
+
+
+@pytest.mark.pipeline
+def test_a_file_that_grows_after_it_was_read_is_a_bad_row(tmp_path, caplog):
+    """Neither lost without a word nor read again: its first rows would count twice."""
+    versions = [("in/a.csv", (10, 1.0)), ("in/b.csv", (9, 1.0)), ("in/a.csv", (10, 1.0)),
+                ("in/a.csv", (25, 2.0)), ("in/b.csv", (4, 3.0))]  # fmt: skip
+    taken, changed = [], []
+
+    def build(pipeline):
+        found = pipeline | beam.Create(versions, reshuffle=False) | beam.ParDo(
+            TakeFileOnce()
+        ).with_outputs(BAD_ROWS, main=ROWS)  # fmt: skip
+        return (found[ROWS], found[BAD_ROWS]) | beam.Flatten()
+
+    for one in run(build):
+        if isinstance(one, str):
+            taken.append(one)
+        else:
+            changed += [(row.source, row.position, row.length, row.reason) for row in one]
+    assert sorted(taken) == ["in/a.csv", "in/b.csv"]
+    assert sorted(changed) == [("in/a.csv", 10, 15, CHANGED), ("in/b.csv", 0, 4, CHANGED)]
+    assert caplog.text.count("stream.file_changed bytes=") == 2
 
 
 @pytest.mark.exact
