@@ -77,7 +77,7 @@ class WatchTable(beam.PTransform):
         versions = (
             root
             | "Patterns" >> beam.Create(self._patterns)
-            | "Watch" >> Watch(WholeFiles(self._poll), self._poll, never(), _version)
+            | "Watch" >> Watch(WholeFiles(self._poll), self._poll, never(), output_key_fn=_version)
             | "Version" >> beam.Map(_by_path).with_output_types(tuple[str, tuple[int, float]])
         )
         files = versions | "Once" >> beam.ParDo(TakeFileOnce()).with_outputs(BAD_ROWS, main=ROWS)
