@@ -41,6 +41,7 @@ ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
 NO_ANCHORS = "none"  # as its value
 OPENERS = "beam_ldp.anchor_sinks"  # entry points: by scheme, what opens a URL of it
 _TAIL = 1 << 16  # bytes of a file in which its newest anchors stand
+_LINES = 1 << 11  # likewise, where they are one ledger's, in order: the last line, and a cut one
 
 
 class AnchorError(LedgerUnavailableError):
@@ -271,11 +272,12 @@ class FileAnchors:
 
     Args:
         path: of the file.
-        durable: whether an anchor survives a loss of power as soon as `put` returns.
+        of_one: whether the file is one ledger's. Then its last line is that of most rows, and does
+            not wait for the disk: what a loss of power takes is anchored again.
     """
 
-    def __init__(self, path: str | Path, *, durable: bool = True) -> None:
-        self._path, self._durable = Path(path), durable
+    def __init__(self, path: str | Path, *, of_one: bool = False) -> None:
+        self._path, self._of_one = Path(path), of_one
 
     @property
     def name(self) -> str:
@@ -293,7 +295,7 @@ class FileAnchors:
             return None
         with self._path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
+            file.seek(max(0, size - (_LINES if self._of_one else _TAIL)))
             lines = file.read().split(b"\n")[:-1]  # what has no end was cut while it was written
         found = [anchor for line in lines if (anchor := _anchor(line)) is not None]
         ours = [anchor for anchor in found if anchor.ledger_id == ledger_id]
@@ -311,15 +313,18 @@ class FileAnchors:
         try:
             _lock(handle)
             size = os.fstat(handle).st_size
+            last = self.last(anchor.ledger_id) if self._of_one else None
+            if last is not None and last.count >= anchor.count:  # another program was faster
+                return
             if size and os.pread(handle, 1, size - 1) != b"\n":  # a writer was killed in a line
                 line = b"\n" + line
             while line:
                 line = line[os.write(handle, line) :]
-            if self._durable:
+            if not self._of_one:
                 os.fsync(handle)
         finally:
             os.close(handle)  # and with it the lock
-        if is_new and self._durable:
+        if is_new and not self._of_one:
             _sync_folder(self._path.parent)
 
     def all(self) -> list[Anchor]:
@@ -395,7 +400,7 @@ def usual_anchors(ledger_id: str) -> Anchoring | None:
     except OSError:
         _say_not_anchored(str(folder))
         return None
-    return Anchoring(FileAnchors(path, durable=False), _OF_SOME, named=False)
+    return Anchoring(FileAnchors(path, of_one=True), _OF_SOME, named=False)
 
 
 _said: set[str] = set()
