@@ -309,7 +309,7 @@ class OpenLedger:
         """An AnchorError if the ledger was set back, or nobody can tell."""
         if self._anchoring is not None:
             books = self.books
-            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.rows)
+            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.row)
 
     def _opened(self, dataset: str) -> Books:
         """The books as they were last read: for what does not change, such as orders.

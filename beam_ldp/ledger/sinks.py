@@ -124,14 +124,14 @@ class Anchoring:
         return self._sink
 
     def check_before_reserve(
-        self, ledger_id: str, head: Head, rows_from: Callable[[int], Sequence[Row]]
+        self, ledger_id: str, head: Head, row_at: Callable[[int], Sequence[Row]]
     ) -> None:
         """Refuse unless the ledger still holds what was anchored, and is anchored.
 
         Args:
             ledger_id: of the ledger.
             head: as it is now.
-            rows_from: gives its rows from a number on.
+            row_at: gives the row of a number, and nothing where there is none.
 
         Raises:
             RolledBackError: if rows are gone or others.
@@ -149,7 +149,7 @@ class Anchoring:
                 )
             self._put(ledger_id, head)
             return
-        self._check_contained(anchor, head, rows_from)
+        self._check_contained(anchor, head, row_at)
         bare = head.count - anchor.count
         if bare > self._lag.rows:
             raise AnchorError(
@@ -203,7 +203,7 @@ class Anchoring:
         return found
 
     def _check_contained(
-        self, anchor: Anchor, head: Head, rows_from: Callable[[int], Sequence[Row]]
+        self, anchor: Anchor, head: Head, row_at: Callable[[int], Sequence[Row]]
     ) -> None:
         said = (
             f"Anchors in {self._sink.name} hold {anchor.count:,} rows of it at {anchor.time}. "
@@ -219,7 +219,7 @@ class Anchoring:
         if anchor.count == head.count:
             same = anchor.hash == head.hash
         else:  # also where others appended, and left anchors, after the head was read
-            rows = rows_from(anchor.count - 1)
+            rows = row_at(anchor.count - 1)
             if not rows:
                 gone = anchor.count - head.count
                 raise RolledBackError(f"the ledger was reset: {gone:,} rows are gone. {said}")

@@ -110,7 +110,7 @@ def test_a_row_that_another_program_wrote_meanwhile_is_no_rollback(url: str) -> 
     before = ledger.books.head
     spend(url, 0)
     assert ledger._anchoring is not None
-    ledger._anchoring.check_before_reserve(ledger.ledger_id, before, ledger._store.rows)
+    ledger._anchoring.check_before_reserve(ledger.ledger_id, before, ledger._store.row)
 
 
 def test_a_ledger_of_before_begins_with_its_next_row(
