@@ -42,6 +42,7 @@ NO_ANCHORS = "none"  # as its value
 OPENERS = "beam_ldp.anchor_sinks"  # entry points: by scheme, what opens a URL of it
 _TAIL = 1 << 16  # bytes of a file in which its newest anchors stand
 _LINES = 1 << 11  # likewise, where they are one ledger's, in order: the last line, and a cut one
+_LONGEST = 1 << 20  # bytes of such a file
 
 
 class AnchorError(LedgerUnavailableError):
@@ -316,6 +317,11 @@ class FileAnchors:
             last = self.last(anchor.ledger_id) if self._of_one else None
             if last is not None and last.count >= anchor.count:  # another program was faster
                 return
+            if self._of_one and size > _LONGEST:  # only the last line is ever read
+                fresh = self._path.with_suffix(".new")
+                fresh.write_bytes(line)
+                os.replace(fresh, self._path)
+                return
             if size and os.pread(handle, 1, size - 1) != b"\n":  # a writer was killed in a line
                 line = b"\n" + line
             while line:
@@ -388,13 +394,17 @@ def open_anchors(where: str | AnchorSink | Anchoring | None = None) -> Anchoring
 
 def usual_anchors(ledger_id: str) -> Anchoring | None:
     """Where a ledger is anchored for which nothing is named; None where that cannot be written."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # as the specification of that variable has it
+        state = os.path.expanduser("~/.local/state")
     folder = Path(state) / "beam-ldp" / "anchors"
     # Whoever made the database chose its name, which is no name of a file.
     path = folder / f"{hashlib.sha256(ledger_id.encode()).hexdigest()[:32]}.jsonl"
     if os.environ.get(ANCHORS_VARIABLE) == NO_ANCHORS:
         return None
     try:
+        if not folder.is_absolute():  # there is no home
+            raise FileNotFoundError
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.open("ab").close()
     except OSError:

@@ -138,12 +138,13 @@ class _TimeOverError(BaseException):
 
 def _cancelled(result: Any) -> str:
     """Cancel a job, if it was handed over; what to say of that."""
+    if result is None:
+        return ", and was ended here"
     try:
-        if result is not None:
-            result.cancel()
+        result.cancel()
     except Exception as error:
         return f", and could not be cancelled ({type(error).__name__}): it may still run"
-    return " and was cancelled"
+    return ", and was cancelled"
 
 
 @contextmanager

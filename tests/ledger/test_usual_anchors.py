@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger import BudgetLedger, sinks
 from beam_ldp.ledger.sinks import RolledBackError, usual_anchors
 from beam_ldp.pipelines.budget import budget
 from tests.ledger.asked import asked
@@ -26,7 +26,7 @@ EVENT = LocalRandomizerDpEvent(1.0)
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path}/l.db")
-    ledger.set_budget("web", epsilon=5, delta=1e-8, local_epsilon=None)
+    ledger.set_budget("web", epsilon=50, delta=1e-8, local_epsilon=None)
     return f"sqlite:///{tmp_path}/l.db"
 
 
@@ -153,6 +153,29 @@ def test_a_place_that_goes_away_is_said_and_stops_nobody(
     shutil.rmtree(state_home)
     ledger.reserve("web", "b", EVENT, identity=asked("web", "b"))
     assert caplog.text.count("ledger.not_anchored") == 1
+
+
+def test_a_long_file_is_begun_anew(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows with every row, and only its last line is read."""
+    monkeypatch.setattr(sinks, "_LONGEST", 500)
+    spend(url, 0, 1, 2)
+    backup = back_up(url)
+    spend(url, *range(3, 8))
+    assert Path(str(BudgetLedger(url).anchored_in)).stat().st_size < 1000
+    put_back(url, backup)
+    with pytest.raises(RolledBackError, match="5 rows are gone"):
+        spend(url, 8)
+
+
+@pytest.mark.parametrize("state", ["", "relative"])
+def test_the_state_lies_in_the_home_unless_it_is_named(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = usual_anchors("a")
+    assert found is not None
+    assert Path(found.sink.name).parent == tmp_path / ".local/state/beam-ldp/anchors"
 
 
 def test_init_says_where_and_names_of_ledgers_are_no_paths(

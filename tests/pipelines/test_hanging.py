@@ -116,7 +116,7 @@ def test_a_job_beyond_its_time_limit_is_cancelled(
     with job_server() as (jobs, _, result):
         monkeypatch.setattr(pipeline, "run", lambda: result)
         jobs.hangs = hangs
-        said = "could not be cancelled" if hangs else "and was cancelled"
+        said = "could not be cancelled" if hangs else ", and was cancelled"
         with pytest.raises(JobError, match=rf"not done within --job-timeout \(0.5 s\).*{said}"):
             run(pipeline, limit=0.5)
         assert jobs.cancelled != hangs

@@ -370,8 +370,8 @@ class ReadReports(beam.PTransform):
     once (an account, a one-time token at the transport). Envelopes without id are taken as they
     come: two equal ones may well be of two people.
 
-    Files are read twice, in parts of 16 MiB (compressed ones whole): for ids, and for reports. What
-    comes out does not depend on how parts are spread over workers.
+    Files are read twice, in parts of 16 MiB (compressed ones whole, small ones many at a time): for
+    ids, and for reports. What comes out does not depend on how parts are spread over workers.
 
     Takes the root of a pipeline. Files whose names begin with `_` or `.` or end in `.json` are left
     out. Compressed files are recognised by their ending. The attribute `received` of the result
