@@ -445,6 +445,19 @@ def test_small_files_are_read_together_as_they_are_one_by_one(tmp_path, monkeypa
     assert together[3] < in_sevens[3] < apart[3]
 
 
+def test_two_halves_of_an_envelope_in_two_files_are_none(tmp_path):
+    """Though one after the other they are all sound."""
+    whole = encode_envelope(TERMS, some(2))
+    for name, content in {
+        "a": encode_envelope(TERMS, some(3)),
+        "b": whole[:60],
+        "c": whole[60:],
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    reports, refused = read(tmp_path)
+    assert len(reports) == 3 and [name for name, *_ in refused] == ["b", "c"]
+
+
 @pytest.mark.parametrize("files, most", [(1, 1), (300, 12)])
 def test_many_small_files_are_few_elements(tmp_path, monkeypatch, files, most):
     """What a file costs is a few calls of the system, not several elements of a pipeline."""
