@@ -411,7 +411,7 @@ def test_small_files_are_read_together_as_they_are_one_by_one(tmp_path, monkeypa
     damaged(folder)
     for i, one in enumerate(good):
         (folder / f"one-{i:02d}").write_bytes(one)
-    odd = {"00-a": b"", "one-03-a": good[5], "one-07": good[7][:60], "one-07-a": good[7][60:],
+    odd = {"00-a": b"", "one-03-a": good[5], "one-07": good[7][:30], "one-07-a": good[7][30:],
            "one-09": good[9] + b"junk", "one-11": good[11] + good[12], "one-14": b"",
            "one-20": encode_envelope(terms_of(ORACLE, "other", values=LIST), some(1))}  # fmt: skip
     for name, content in odd.items():
@@ -450,8 +450,8 @@ def test_two_halves_of_an_envelope_in_two_files_are_none(tmp_path):
     whole = encode_envelope(TERMS, some(2))
     for name, content in {
         "a": encode_envelope(TERMS, some(3)),
-        "b": whole[:60],
-        "c": whole[60:],
+        "b": whole[:30],
+        "c": whole[30:],
     }.items():
         (tmp_path / name).write_bytes(content)
     reports, refused = read(tmp_path)
