@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from apache_beam.io.filesystem import BeamIOError
 from rich.console import Console
 from rich.markup import escape
 
@@ -67,9 +68,8 @@ class NoCharge:
         if rounds is not None:
             self._begun = self._begun or BegunRounds(staging)
 
-    def let_go(self, staging: str) -> bool:
+    def let_go(self, staging: str) -> None:
         """Nothing that somebody else could go on with."""
-        return False
 
     def begin_round(self, withheld: bool = False) -> None:
         """Write down that one more round of a training begins; before it does.
@@ -184,11 +184,10 @@ class RunCharge(NoCharge):
         )
         self._note.write(staging)
 
-    def let_go(self, staging: str) -> bool:
-        """Leave it to `beam-ldp finalize`, though this process may live on; whether that can."""
+    def let_go(self, staging: str) -> None:
+        """Leave it to `beam-ldp finalize`, though this process may live on."""
         if self._note is not None:
             replace(self._note, launcher=self._note.launcher.gone).write(staging)
-        return self._note is not None
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""
@@ -245,7 +244,9 @@ def kept_if_it_fails(charge: NoCharge, folder: OutputFolder, staging: str) -> It
     try:
         yield
     except (JobError, KeyboardInterrupt):
-        folder.keep = charge.let_go(staging)
+        with suppress(OSError, BeamIOError):  # a full disk: the run's first note stays
+            folder.keep = "run_id" in charge.facts
+            charge.let_go(staging)
         raise
 
 
