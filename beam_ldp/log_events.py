@@ -82,10 +82,24 @@ UNSETTLED = Event(
 NOT_LOGGED = Event(
     "record.not_logged", logging.INFO, ("program",), "MLflow was away: the release has no run there"
 )
+NOT_ANCHORED = Event(
+    "ledger.not_anchored",
+    logging.WARNING,
+    ("place",),
+    "the ledger's head cannot be kept there: nobody would notice that the database was restored "
+    "from a backup and grants spent epsilon again (see BEAM_LDP_ANCHORS)",
+)
+FILE_CHANGED = Event(
+    "stream.file_changed",
+    logging.WARNING,
+    ("bytes",),
+    "a file of a stream changed after it was read: its later rows count nowhere (bad rows name it)",
+)
 
 EVENTS = (
     STARTED, RELEASED, NOTHING_RELEASED, REFUSED, FAILED, REPORTS_WRITTEN, VALUES_RECOVERED,
-    RESERVED, SETTLED, UNSETTLED, NOT_LOGGED,
+    RESERVED, SETTLED, UNSETTLED, NOT_LOGGED, NOT_ANCHORED,
+    FILE_CHANGED,
 )  # fmt: skip
 
 

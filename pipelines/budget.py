@@ -96,13 +96,33 @@ def init(ledger: str, mlflow_uri: str | None, form: str) -> None:
         from beam_ldp.ledger import BudgetLedger
 
         made = BudgetLedger.create(ledger, mlflow_uri=mlflow_uri)
-    told = {"ledger_id": made.state.ledger_id, "url": made.url, "mlflow_uri": made.mlflow_uri}
+    told = {
+        "ledger_id": made.state.ledger_id,
+        "url": made.url,
+        "mlflow_uri": made.mlflow_uri,
+        "anchored_in": made.anchored_in,
+    }
     if not _printed(form, told):
         console = Console()
         console.print(f"ledger {told['ledger_id']} in {escape(made.url)}", soft_wrap=True)
         if made.mlflow_uri is not None:
             said = escape(printable(made.mlflow_uri))
             console.print(f"its runs are logged to {said}", soft_wrap=True)
+        console.print(_anchored(made.anchored_in), soft_wrap=True)
+
+
+def _anchored(place: str | None) -> str:
+    """Whether a backup that is put back over the ledger is refused."""
+    if place is None:
+        return (
+            "it is anchored nowhere: a backup that is put back over it would grant spent epsilon "
+            "again. Set BEAM_LDP_ANCHORS to a place that a restore does not reach, such as "
+            "file:///mnt/other/heads.jsonl or mlflow+https://host (docs/ledger.md, Backups)"
+        )
+    return (
+        f"its heads are kept in {escape(printable(place))}: a backup that is put back over it is "
+        "refused here. For other machines, set BEAM_LDP_ANCHORS to a place that all of them reach"
+    )
 
 
 @budget.command("set")
@@ -551,7 +571,7 @@ def succeed(
     from beam_ldp.pipelines.budget import ledger_errors
 
     with ledger_errors():
-        from beam_ldp.ledger.sinks import open_anchors, open_sink
+        from beam_ldp.ledger.sinks import open_anchors, open_sink, usual_anchors
         from beam_ldp.ledger.store import RowStore
         from beam_ldp.ledger.succession import succeed as make
 
@@ -559,7 +579,7 @@ def succeed(
             known = [a for place in anchors for a in open_sink(place.partition("?")[0]).all()]
         except OSError as error:
             raise click.UsageError(f"--anchors cannot be read ({error})") from None
-        store, anchoring = RowStore(new), open_anchors()
+        store, anchoring = RowStore(new), open_anchors()  # which may refuse to be opened
         found = make(
             RowStore(old),
             store,
@@ -570,6 +590,7 @@ def succeed(
         )
         rows = store.rows()
         ledger_id, head = str(rows[0].body["ledger_id"]), rows[-1].head
+        anchoring = anchoring or usual_anchors(ledger_id)
         if anchoring is not None:
             anchoring.after_append(ledger_id, head)
     said = [*found.told(), *found.leniencies()]

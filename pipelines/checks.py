@@ -24,6 +24,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -43,6 +44,7 @@ from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
+from beam_ldp.transforms.servers import NoServerError, check_servers
 
 Status = Literal["ok", "warning", "refused"]
 REFUSALS = (UsageError, outputs.OutputError, NothingReleasedError)
@@ -333,6 +335,10 @@ def _budget(job: Job) -> Found:
 
 
 def _workers(job: Job) -> Found:
+    try:
+        check_servers(PipelineOptions([*job.beam_flags]))
+    except NoServerError as error:
+        raise UsageError(str(error)) from None
     where = workers_elsewhere(job.beam_flags)
     if where is None:
         yield "ok", "on this machine"

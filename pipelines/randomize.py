@@ -167,7 +167,7 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
     bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
     files = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
     what = f"reading and randomizing {files}"
-    return watch.run(pipeline, console, what, device.settings.input_bytes)
+    return watch.run(pipeline, console, what, settings.input_bytes, settings.output.job_timeout)
 
 
 def _promised(device: DeviceValues) -> float | None:

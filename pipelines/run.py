@@ -30,7 +30,7 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
-from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
+from beam_ldp.pipelines.records.charging import NoCharge, kept_if_it_fails, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
     Price,
     gate_bad_rows,
@@ -81,7 +81,11 @@ def execute(
     say_plan_line(question, choice, console)
     identity = question.identity(choice)
     charge = _reserve(question, choice, identity)
-    with spent_unless_settled(charge, console), folder.staging() as staging:
+    with (
+        spent_unless_settled(charge, console),
+        folder.staging() as staging,
+        kept_if_it_fails(charge, folder, staging),
+    ):
         charge.leave_note(
             staging,
             ends_with_launcher=job.ends_with_launcher(settings, beam_flags),

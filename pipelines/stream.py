@@ -25,7 +25,14 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import JobOptions, plugin_flags
-from beam_ldp.pipelines.jobs.watch import JobError, explain, rows_read
+from beam_ldp.pipelines.jobs.watch import (
+    JobError,
+    bounded,
+    explain,
+    fail_with_dead_workers,
+    rows_read,
+    state_of,
+)
 from beam_ldp.pipelines.programs import DONE, FAILED
 from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
 from beam_ldp.pipelines.records.reserving import ledger_url
@@ -63,7 +70,7 @@ LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
 _NOT_STREAMED = {
     "people": ("group_by", "groups"),
     "question": ("bins", "quantiles", "between", "fan_out", "staged"),
-    "output": ("bad_rows_file",),
+    "output": ("bad_rows_file", "job_timeout"),
     "release": ("people_store",),
 }
 
@@ -362,8 +369,9 @@ def _watch(
         JobError: if the job fails.
     """
     why, started = "", time.monotonic()
+    fail_with_dead_workers()
     try:
-        state["result"] = pipeline.run()  # in this thread: Prism sets signal handlers
+        state["result"] = bounded(pipeline.run())  # in this thread: Prism sets signal handlers
     except Exception as error:
         raise JobError(explain(error)) from error
     # An event: Python 3.11 takes a thread whose `join` Ctrl-C interrupted for ended.
@@ -402,7 +410,7 @@ def _wait(state: dict[str, Any]) -> None:
     of the job server's calls, and end the workers with it."""
     result = state["result"]
     try:
-        while "stopping" not in state and not PipelineState.is_terminal(result.state):
+        while "stopping" not in state and not PipelineState.is_terminal(state_of(result)):
             time.sleep(ASK_EVERY)
         if "stopping" not in state:
             result.wait_until_finish()  # raises what the job failed with

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import shutil
 import signal
 import sqlite3
 import sys
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -28,6 +32,19 @@ hypothesis.settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=50, database=None
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+_STATE = tempfile.mkdtemp(prefix="beam-ldp-state-")  # not the home of whoever runs the tests
+os.environ["XDG_STATE_HOME"] = _STATE
+os.environ.pop("BEAM_LDP_ANCHORS", None)
+
+
+@pytest.fixture(autouse=True)
+def state_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's state of one test: ledgers are copied between tests, as between machines."""
+    place = Path(_STATE, hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16])
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    return place
 
 
 def pytest_configure() -> None:
@@ -91,6 +108,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End what the tests started and left: a child that holds stdout would hang `pytest | tail`."""
+    shutil.rmtree(_STATE, ignore_errors=True)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return  # the children here are the test workers, which end themselves
     for child in psutil.Process().children(recursive=True):

@@ -13,16 +13,12 @@ import gc
 import importlib
 import importlib.util
 import os
-import queue
 import random
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +26,8 @@ from typing import Any
 import tensorflow_federated as tff
 import typing_extensions
 import wrapt
+
+from beam_ldp.children import Child
 
 _APART = importlib.util.find_spec("federated_language") is not None
 language: Any = importlib.import_module("federated_language") if _APART else tff
@@ -48,9 +46,7 @@ __all__ = ["end_workers", "language", "tff", "unused_port", "workers_ended"]
 # dies, and the program waits for it for ever. Importing this module has ports chosen where nothing
 # but workers takes them, and makes a worker that died while it started an error.
 #
-# A program that is killed (`kill -9`, memory) ends nothing itself. On Linux the kernel ends its
-# worker: `PR_SET_PDEATHSIG`, which holds until the thread ends that started the worker, and is
-# therefore set for a thread that lives as long as the program. Elsewhere the worker stays.
+# Of a program that is killed, the kernel ends the worker: see `beam_ldp.children`.
 
 
 _PATIENCE = 5.0  # seconds that a worker has to end by itself
@@ -64,46 +60,7 @@ def start_workers_surely() -> None:
 
     executor_factory.portpicker = SimpleNamespace(pick_unused_port=unused_port)
     executor_factory.time = SimpleNamespace(sleep=_wait_for_living)
-    if sys.platform == "linux" and sys.executable:
-        executor_factory.subprocess = SimpleNamespace(Popen=_Worker)
-
-
-# In the new process: dies with its parent, unless that is gone already, and becomes the worker.
-# Not between fork and exec: a program with threads may run nothing of Python there.
-_DYING_WITH_PARENT = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
-class _Worker(subprocess.Popen[bytes]):
-    """A process that the kernel ends with this program."""
-
-    def __init__(self, args: list[str], **options: Any) -> None:
-        told = [sys.executable, "-I", "-S", "-c", _DYING_WITH_PARENT, str(os.getpid()), *args]
-        start = partial(super().__init__, told, **options)
-        _in_lasting_thread(start)
-
-
-def _in_lasting_thread(run: Callable[[], None]) -> None:
-    """Run something in a thread that ends only with the program. Raises what it raises."""
-    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def forever() -> None:
-        try:
-            run()
-        except BaseException as error:
-            done.put(error)
-            return
-        done.put(None)
-        threading.Event().wait()
-
-    threading.Thread(target=forever, daemon=True, name="parent of a worker").start()
-    error = done.get()
-    if error is not None:
-        raise error
+    executor_factory.subprocess = SimpleNamespace(Popen=Child)
 
 
 def unused_port() -> int:

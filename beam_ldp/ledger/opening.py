@@ -48,7 +48,7 @@ from beam_ldp.ledger.rows import (
     next_row,
     row_time,
 )
-from beam_ldp.ledger.sinks import Anchoring, AnchorSink, open_anchors
+from beam_ldp.ledger.sinks import Anchoring, AnchorSink, open_anchors, usual_anchors
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.store import Appender, LedgerUnavailableError, Reader, RowStore
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -194,7 +194,7 @@ class OpenLedger:
             )
         self._store = RowStore(url)
         self._store.check()
-        self._anchoring = open_anchors(anchors)
+        self._named_anchors = open_anchors(anchors)
         self._clock = clock
         self._writer = Writer.this()
         self._books: Books | None = None
@@ -238,7 +238,7 @@ class OpenLedger:
                 )
         store.close()
         made = cls(url, anchors=anchors, clock=clock)
-        if made._anchoring is not None and made.books.head.count == 1:
+        if made.books.head.count == 1:
             made._check_anchors()  # leaves the first one
         return made
 
@@ -296,11 +296,20 @@ class OpenLedger:
             if it.rows and self._anchoring is not None:
                 self._anchoring.after_append(it.books.ledger_id, it.books.head)
 
+    @cached_property
+    def _anchoring(self) -> Anchoring | None:
+        return self._named_anchors or usual_anchors(self.ledger_id)
+
+    @property
+    def anchored_in(self) -> str | None:
+        """Where its heads are kept that show that a backup was put back; None: nowhere."""
+        return None if self._anchoring is None else self._anchoring.sink.name
+
     def _check_anchors(self) -> None:
         """An AnchorError if the ledger was set back, or nobody can tell."""
         if self._anchoring is not None:
             books = self.books
-            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.rows)
+            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.row)
 
     def _opened(self, dataset: str) -> Books:
         """The books as they were last read: for what does not change, such as orders.

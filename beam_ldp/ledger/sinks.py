@@ -9,11 +9,17 @@ nothing may be spent; where the sink cannot be asked, or holds nothing, likewise
 A file costs a write to disk for each row, and every row's head is there before the call that wrote
 it returns. Where a request for each row is too much, other sinks may lag, by a stated bound: see
 `Lag`. Rows within it that a restore takes away are missed by nobody.
+
+A ledger for which no sink is named has a file in this user's state directory
+(`XDG_STATE_HOME/beam-ldp/anchors`). It holds what this user's programs on this machine saw of the
+ledger, which is less than everything and enough to refuse a database that lacks any of it. Such a
+file may be missing or unreadable: the ledger then goes on, and says so.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import time
@@ -27,12 +33,16 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from beam_ldp import log_events
 from beam_ldp.ledger.rows import Anchor, Head, Row, read_anchors
 from beam_ldp.ledger.store import LedgerUnavailableError
 
 ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
+NO_ANCHORS = "none"  # as its value
 OPENERS = "beam_ldp.anchor_sinks"  # entry points: by scheme, what opens a URL of it
 _TAIL = 1 << 16  # bytes of a file in which its newest anchors stand
+_LINES = 1 << 11  # likewise, where they are one ledger's, in order: the last line, and a cut one
+_LONGEST = 1 << 20  # bytes of such a file
 
 
 class AnchorError(LedgerUnavailableError):
@@ -90,6 +100,7 @@ class Lag:
 
 
 INLINE, REMOTE = Lag(), Lag(every=8, rows=64, seconds=60.0)
+_OF_SOME = Lag(rows=1 << 62)  # others write rows that this user's programs do not see
 
 
 class Anchoring:
@@ -98,10 +109,11 @@ class Anchoring:
     Args:
         sink: where they are kept.
         lag: how far they may stay behind; default: not at all for a file.
+        named: whether somebody asked for this sink. One that nobody did may be empty or away.
     """
 
-    def __init__(self, sink: AnchorSink, lag: Lag = INLINE) -> None:
-        self._sink, self._lag = sink, lag
+    def __init__(self, sink: AnchorSink, lag: Lag = INLINE, *, named: bool = True) -> None:
+        self._sink, self._lag, self._named = sink, lag, named
         self._known: Anchor | None = None
         self._asked = 0.0  # when, by this process's clock
         self._bare: tuple[str, Head, float] | None = None  # ledger, last head, since when
@@ -113,14 +125,14 @@ class Anchoring:
         return self._sink
 
     def check_before_reserve(
-        self, ledger_id: str, head: Head, rows_from: Callable[[int], Sequence[Row]]
+        self, ledger_id: str, head: Head, row_at: Callable[[int], Sequence[Row]]
     ) -> None:
         """Refuse unless the ledger still holds what was anchored, and is anchored.
 
         Args:
             ledger_id: of the ledger.
             head: as it is now.
-            rows_from: gives its rows from a number on.
+            row_at: gives the row of a number, and nothing where there is none.
 
         Raises:
             RolledBackError: if rows are gone or others.
@@ -129,7 +141,7 @@ class Anchoring:
         """
         anchor = self._last(ledger_id, head)
         if anchor is None:
-            if head.count > 1:
+            if head.count > 1 and self._named:
                 raise AnchorError(
                     f"{self._sink.name} holds no anchor of ledger {ledger_id}, which has "
                     f"{head.count:,} rows: it is the wrong place, or was emptied. Nothing was "
@@ -138,7 +150,7 @@ class Anchoring:
                 )
             self._put(ledger_id, head)
             return
-        self._check_contained(anchor, head, rows_from)
+        self._check_contained(anchor, head, row_at)
         bare = head.count - anchor.count
         if bare > self._lag.rows:
             raise AnchorError(
@@ -180,6 +192,9 @@ class Anchoring:
         try:
             found = self._sink.last(ledger_id)
         except Exception as error:
+            if not self._named:
+                _say_not_anchored(self._sink.name)
+                return None
             raise AnchorError(
                 f"{self._sink.name} cannot be read ({type(error).__name__}), so that it is unknown "
                 "what the ledger held. Nothing was reserved: a database that was reset would be "
@@ -189,22 +204,27 @@ class Anchoring:
         return found
 
     def _check_contained(
-        self, anchor: Anchor, head: Head, rows_from: Callable[[int], Sequence[Row]]
+        self, anchor: Anchor, head: Head, row_at: Callable[[int], Sequence[Row]]
     ) -> None:
         said = (
             f"Anchors in {self._sink.name} hold {anchor.count:,} rows of it at {anchor.time}. "
             "Nothing was reserved: what was spent since would be spent again. Restore the newest "
-            "copy of the database; if it is lost, `beam-ldp budget succeed` makes a ledger that "
-            "counts the lost rows at their worst"
+            "copy of the database; if it is lost, `beam-ldp budget succeed --anchors "
+            f"{self._sink.name}` makes a ledger that counts the lost rows at their worst"
         )
-        if anchor.count > head.count:
-            gone = anchor.count - head.count
-            raise RolledBackError(f"the ledger was reset: {gone:,} rows are gone. {said}")
+        if not self._named:
+            said += (
+                ". Only if the anchored rows were written to a copy that was made for a trial and "
+                "never published anything, remove that file"
+            )
         if anchor.count == head.count:
             same = anchor.hash == head.hash
-        else:
-            rows = rows_from(anchor.count - 1)
-            same = bool(rows) and rows[0].hash == anchor.hash
+        else:  # also where others appended, and left anchors, after the head was read
+            rows = row_at(anchor.count - 1)
+            if not rows:
+                gone = anchor.count - head.count
+                raise RolledBackError(f"the ledger was reset: {gone:,} rows are gone. {said}")
+            same = rows[0].hash == anchor.hash
         if not same:
             raise RolledBackError(
                 f"the ledger was reset, and continued differently from there. {said}"
@@ -216,6 +236,9 @@ class Anchoring:
         try:
             self._sink.put(anchor)
         except Exception as error:
+            if not self._named:
+                _say_not_anchored(self._sink.name)
+                return
             raise AnchorError(
                 f"{self._sink.name} cannot store an anchor ({type(error).__name__}): what is in "
                 "the ledger stays charged, and nothing may be released until it does"
@@ -250,10 +273,12 @@ class FileAnchors:
 
     Args:
         path: of the file.
+        of_one: whether the file is one ledger's. Then its last line is that of most rows, and does
+            not wait for the disk: what a loss of power takes is anchored again.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | Path, *, of_one: bool = False) -> None:
+        self._path, self._of_one = Path(path), of_one
 
     @property
     def name(self) -> str:
@@ -271,7 +296,7 @@ class FileAnchors:
             return None
         with self._path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
+            file.seek(max(0, size - (_LINES if self._of_one else _TAIL)))
             lines = file.read().split(b"\n")[:-1]  # what has no end was cut while it was written
         found = [anchor for line in lines if (anchor := _anchor(line)) is not None]
         ours = [anchor for anchor in found if anchor.ledger_id == ledger_id]
@@ -289,14 +314,23 @@ class FileAnchors:
         try:
             _lock(handle)
             size = os.fstat(handle).st_size
+            last = self.last(anchor.ledger_id) if self._of_one else None
+            if last is not None and last.count >= anchor.count:  # another program was faster
+                return
+            if self._of_one and size > _LONGEST:  # only the last line is ever read
+                fresh = self._path.with_suffix(".new")
+                fresh.write_bytes(line)
+                os.replace(fresh, self._path)
+                return
             if size and os.pread(handle, 1, size - 1) != b"\n":  # a writer was killed in a line
                 line = b"\n" + line
             while line:
                 line = line[os.write(handle, line) :]
-            os.fsync(handle)
+            if not self._of_one:
+                os.fsync(handle)
         finally:
             os.close(handle)  # and with it the lock
-        if is_new:
+        if is_new and not self._of_one:
             _sync_folder(self._path.parent)
 
     def all(self) -> list[Anchor]:
@@ -342,7 +376,7 @@ def open_anchors(where: str | AnchorSink | Anchoring | None = None) -> Anchoring
     Args:
         where: a sink; or a URL: `file:///path`, or of a scheme that an installed package opens
             (entry points `beam_ldp.anchor_sinks`), with `?every=8&rows=64&seconds=60` for a `Lag`;
-            default: the environment variable BEAM_LDP_ANCHORS; None if that is not set.
+            default: the environment variable BEAM_LDP_ANCHORS; None if that is not set, or "none".
 
     Raises:
         ValueError: for a URL of an unknown scheme, or a lag that is none.
@@ -350,12 +384,43 @@ def open_anchors(where: str | AnchorSink | Anchoring | None = None) -> Anchoring
     if isinstance(where, Anchoring):
         return where
     where = where or os.environ.get(ANCHORS_VARIABLE) or None
-    if where is None:
+    if where is None or where == NO_ANCHORS:
         return None
     if not isinstance(where, str):
         return Anchoring(where)
     bare, _, query = where.partition("?")
     return Anchoring(open_sink(bare), _lag(query, INLINE if _is_file(bare) else REMOTE))
+
+
+def usual_anchors(ledger_id: str) -> Anchoring | None:
+    """Where a ledger is anchored for which nothing is named; None where that cannot be written."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # as the specification of that variable has it
+        state = os.path.expanduser("~/.local/state")
+    folder = Path(state) / "beam-ldp" / "anchors"
+    # Whoever made the database chose its name, which is no name of a file.
+    path = folder / f"{hashlib.sha256(ledger_id.encode()).hexdigest()[:32]}.jsonl"
+    if os.environ.get(ANCHORS_VARIABLE) == NO_ANCHORS:
+        return None
+    try:
+        if not folder.is_absolute():  # there is no home
+            raise FileNotFoundError
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError:
+        _say_not_anchored(str(folder))
+        return None
+    return Anchoring(FileAnchors(path, of_one=True), _OF_SOME, named=False)
+
+
+_said: set[str] = set()
+
+
+def _say_not_anchored(place: str) -> None:
+    """Once, that a restored backup would not be noticed."""
+    if place not in _said:
+        _said.add(place)
+        log_events.say(log_events.NOT_ANCHORED, place=place)
 
 
 def open_sink(url: str) -> AnchorSink:

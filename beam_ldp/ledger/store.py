@@ -52,6 +52,7 @@ _C = ledger_rows.c
 _VALUE: sa.BindParameter[Any] = sa.bindparam("value")
 _ROWS = sa.select(ledger_rows).order_by(_C.number)
 _ROWS_FROM = _ROWS.where(_C.number >= _VALUE)
+_ROW = _ROWS.where(_C.number == _VALUE)
 _FIRST = _ROWS.where(_C.number == 0)
 _LAST_CHECKPOINT = (
     sa.select(ledger_rows).where(_C.kind == CHECKPOINT).order_by(_C.number.desc()).limit(1)
@@ -274,6 +275,11 @@ class RowStore:
         """
         with self.reading() as reader:
             return reader.rows(start)
+
+    def row(self, number: int) -> list[Row]:
+        """The row of a number, if there is one. Raises as `rows`."""
+        with self.reading() as reader:
+            return reader._found(_ROW, number)
 
     @contextmanager
     def writing(self) -> Iterator[Appender]:

@@ -101,6 +101,17 @@ def _switch(value: Any) -> bool:
     return value
 
 
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _seconds(value: Any) -> float:
+    """`90`, `90s`, `5m`, `2h`, `1d` or `250ms`, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", str(value).strip())
+    if found is None:
+        raise ValueError
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
 # YAML and people write 1e6, which YAML 1.1 takes for a text.
 _NUMERAL = {"type": "string", "pattern": r"^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"}
 
@@ -114,6 +125,11 @@ COUNT = Kind(
     "a whole number >= 1", _count, {"anyOf": [{"type": "integer", "minimum": 1}, _NUMERAL]}
 )
 SWITCH = Kind("true or false", _switch, {"type": "boolean"})
+SECONDS = Kind(
+    "a time such as 90s, 5m, 2h", _seconds,
+    {"anyOf": [{"type": "number", "minimum": 0},
+               {"type": "string", "pattern": r"^[0-9.]+(ms|s|m|h|d)?$"}]},
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

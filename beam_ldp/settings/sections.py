@@ -9,7 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from beam_ldp.settings.fields import NUMBER, POSITIVE, SWITCH, WHOLE, SettingError, setting
+from beam_ldp.settings.fields import (
+    NUMBER,
+    POSITIVE,
+    SECONDS,
+    SWITCH,
+    WHOLE,
+    SettingError,
+    setting,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -473,10 +481,18 @@ class Output:
         "beam-ldp", "MLflow experiment", flag="mlflow-experiment", metavar="NAME"
     )
     no_mlflow: bool = setting(False, "do not log to MLflow", SWITCH, flag="no-mlflow")
+    job_timeout: float | None = setting(
+        None,
+        "cancel the job after this time, such as 30m: the run fails with exit code 1 and stays "
+        "charged until `beam-ldp finalize` ends it (default: no limit)",
+        SECONDS, flag="job-timeout", metavar="TIME",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise SettingError("{output.top} must be >= 1")
+        if self.job_timeout is not None and not self.job_timeout > 0:
+            raise SettingError("{output.job_timeout} must be > 0")
 
 
 def odds(local_epsilon: float) -> str:

@@ -38,6 +38,7 @@ from beam_ldp.transforms.elements.stages import (
     typed_outputs,
     window_bounds,
 )
+from beam_ldp.transforms.servers import check_servers
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
@@ -389,6 +390,7 @@ def charge(
     budget = begun.budget
     if budget.people_store is not None and persons is None:
         raise ValueError("people_store needs user ids: name the user id column")
+    check_servers(rows.pipeline.options, type(rows.pipeline.runner).__name__)
     windowing, bounded = rows.windowing.windowfn, rows.is_bounded
     reservation = budget.reserve(
         worst, windowing=windowing, bounded=bounded, attempt=begun.attempt, **how

@@ -21,6 +21,7 @@ from beam_ldp.settings import Charge, Noise, Privacy, SettingError
 from beam_ldp.settings.fields import SWITCH, TEXT, nearest, settings_of
 from beam_ldp.transforms.device.keyed import DigestReports, LeaveHashes, LeaveReports, PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
+from beam_ldp.transforms.servers import NoServerError
 
 
 class JobOptions(PipelineOptions):
@@ -175,7 +176,10 @@ def run_pipeline(
         raise UsageError(str(error)) from None
     build(pipeline).write(staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
-    return watch.run(pipeline, console, f"{settings.doing} {what}", settings.input_bytes)
+    return watch.run(
+        pipeline, console, f"{settings.doing} {what}", settings.input_bytes,
+        settings.output.job_timeout,
+    )  # fmt: skip
 
 
 # Beam's own flags ---------------------------------------------------------------------------------
@@ -252,7 +256,7 @@ def check_beam_flags(arguments: Sequence[str], ours: Sequence[str]) -> None:
     known = _names_of(parser)
     endpoint = watch.job_endpoint(arguments)
     if endpoint is not None and not set(known).issuperset(given):
-        for name, how in watch.flags_of(endpoint).items():
+        for name, how in _flags_of_server(endpoint).items():
             if name not in known:
                 parser.add_argument(name, **how)
         known = _names_of(parser)
@@ -262,6 +266,13 @@ def check_beam_flags(arguments: Sequence[str], ours: Sequence[str]) -> None:
     _, left_over = parser.parse_known_args(list(arguments))
     if left_over:
         raise UsageError(f"unexpected argument {left_over[0]!r}; every value belongs to a flag")
+
+
+def _flags_of_server(endpoint: str) -> dict[str, dict[str, Any]]:
+    try:
+        return watch.flags_of(endpoint)
+    except NoServerError as error:
+        raise UsageError(str(error)) from None
 
 
 def _names_of(parser: argparse.ArgumentParser) -> list[str]:

@@ -9,6 +9,9 @@ for the answers of a dead worker process: every question to it is answered with 
 that the job fails, and nothing is released. Beam also waits for ever for the end of a worker that
 had not yet called when the job failed, and so was not told: here it is.
 
+A job server that stops answering ends its job here too: Beam waits without a limit for the answers
+to most of its calls.
+
 A job server may know flags of its own, such as Flink's `--number_of_execution_retries`. Beam for
 Python does not list them; it asks the job server when it sends a job. So does `flags_of`, and only
 where a flag is unknown otherwise.
@@ -18,11 +21,15 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
+import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -36,19 +43,26 @@ from apache_beam.metrics.monitoring_infos import (
 )
 from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.portability.api import beam_job_api_pb2 as messages
+from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from apache_beam.runners.portability.portable_runner import PipelineResult as PortableResult
 from apache_beam.runners.runner import PipelineState
+from apache_beam.utils import subprocess_server
 from packaging.version import Version
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from beam_ldp.children import Child
 from beam_ldp.pipelines.inputs.sources import BAD_LINES, BYTES_READ, METRICS
+from beam_ldp.transforms.servers import describe_options
 
 _SEEN_AFTER = 2.0  # seconds
 _SAID_EVERY = 30.0  # seconds between two lines where there is no terminal
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
+_CALL_SECONDS = 10.0  # that a job server has for an answer
+LOST_SECONDS = 30.0  # without an answer, after which a job server is taken for lost
 _OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UnseenFileError", "UsageError",
                "ValueError", "WorkerError")  # fmt: skip
 
@@ -57,7 +71,13 @@ class JobError(RuntimeError):
     """The job did not finish. The message is one line and quotes no data."""
 
 
-def run(pipeline: beam.Pipeline, console: Console, what: str, input_bytes: int = 0) -> Any:
+def run(
+    pipeline: beam.Pipeline,
+    console: Console,
+    what: str,
+    input_bytes: int = 0,
+    limit: float | None = None,
+) -> Any:
     """Run to the end and give the result; what takes longer than two seconds shows progress.
 
     Args:
@@ -65,9 +85,12 @@ def run(pipeline: beam.Pipeline, console: Console, what: str, input_bytes: int =
         console: where progress is shown.
         what: is done, in words.
         input_bytes: of all that is read, 0 if that is not known: for the share that is done.
+        limit: seconds after which the job is cancelled, `--job-timeout`; kept in the main thread
+            alone, which is where programs run.
 
     Raises:
-        JobError: if the job fails or ends in another state than DONE.
+        JobError: if the job fails, ends in another state than DONE, is not done within the limit,
+            or its server no longer answers.
         KeyboardInterrupt: after the job was asked to stop.
     """
     if not fail_with_dead_workers():
@@ -86,15 +109,20 @@ def run(pipeline: beam.Pipeline, console: Console, what: str, input_bytes: int =
         daemon=True,
     )
     watcher.start()
+    is_late = threading.Event()
     try:
-        state["result"] = result = pipeline.run()
-        ended = _end_of(result)
-    except KeyboardInterrupt:
-        if "result" in state:
+        with _time_limit(limit, is_late):
+            state["result"] = result = bounded(pipeline.run())
+            ended = _end_of(result)
+    except BaseException as error:
+        if is_late.is_set():  # whatever Beam made of that
+            said = f"the job was not done within --job-timeout ({limit:g} s)"
+            raise JobError(said + _cancelled(state.get("result"))) from None
+        if isinstance(error, KeyboardInterrupt) and "result" in state:
             state["result"].cancel()
+        if isinstance(error, Exception):
+            raise JobError(explain(error)) from error
         raise
-    except Exception as error:
-        raise JobError(explain(error)) from error
     finally:
         over.set()
         watcher.join()
@@ -102,6 +130,78 @@ def run(pipeline: beam.Pipeline, console: Console, what: str, input_bytes: int =
     if ended not in ("DONE", None):
         raise JobError(f"the job ended in state {ended}; see the runner's log")
     return result
+
+
+class _TimeOverError(BaseException):
+    """The time limit is over. As an interrupt is, it is no `Exception` that Beam may swallow."""
+
+
+def _cancelled(result: Any) -> str:
+    """Cancel a job, if it was handed over; what to say of that."""
+    if result is None:
+        return ", and was ended here"
+    try:
+        result.cancel()
+    except Exception as error:
+        return f", and could not be cancelled ({type(error).__name__}): it may still run"
+    return ", and was cancelled"
+
+
+@contextmanager
+def _time_limit(seconds: float | None, is_late: threading.Event) -> Iterator[None]:
+    """Raise `_TimeOverError` in the block once so many seconds are over, wherever it waits."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        is_late.set()
+        raise _TimeOverError
+
+    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, stop)
+    before, _ = signal.setitimer(signal.ITIMER_REAL, seconds, _ASK_EVERY)
+    try:
+        yield
+    finally:
+        left = max(0.01, before - (time.monotonic() - began)) if before else 0.0
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, left)  # of another limit around this one
+
+
+class _Bounded:
+    """A job server's calls, each with a time limit: Beam gives them none."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(getattr(self._stub, name), timeout=_CALL_SECONDS)
+
+
+def bounded(result: Any) -> Any:
+    """The result of a job, whose questions to a job server end within a time limit."""
+    if isinstance(result, PortableResult) and isinstance(
+        result._job_service, services.JobServiceStub
+    ):
+        result._job_service = _Bounded(result._job_service)
+    return result
+
+
+def state_of(result: Any) -> str:
+    """The state of a job; a server that does not answer is asked again for a while.
+
+    Raises:
+        grpc.RpcError: if it does not answer for `LOST_SECONDS`.
+    """
+    until = time.monotonic() + LOST_SECONDS
+    while True:
+        try:
+            return str(result.state)
+        except grpc.RpcError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_ASK_EVERY)
 
 
 def _not_about_input(record: logging.LogRecord) -> bool:
@@ -119,7 +219,7 @@ def _end_of(result: Any) -> str | None:
     if not isinstance(result, PortableResult):
         return result.wait_until_finish() or result.state
     pause = _ASK_EVERY / 50
-    while not PipelineState.is_terminal(state := result.state):
+    while not PipelineState.is_terminal(state := state_of(result)):
         time.sleep(pause)
         pause = min(_ASK_EVERY, 1.5 * pause)
     with _without_stacks_of_calls():
@@ -253,6 +353,8 @@ def explain(error: BaseException) -> str:
         found = re.findall(rf"(?:^|[\s.']){name}: (.+?)(?: \[while running|\\n|\n|$)", text)
         if found:
             return str(found[-1]).strip().strip("'\"")
+    if isinstance(error, (grpc.RpcError, grpc.FutureTimeoutError)):
+        return "the job server no longer answers; whether the job still runs is not known"
     if type(error).__name__ in _OUR_ERRORS:
         return text.split(" [while running")[0]
     return f"the job failed with {type(error).__name__}; the runner's log says where"
@@ -267,10 +369,12 @@ _TESTED_BEAM = Version("2.77"), Version("2.78")  # from the first on, below the 
 _start = worker_handlers.SubprocessSdkWorkerHandler.start_worker
 _stop = worker_handlers.SubprocessSdkWorkerHandler.stop_worker
 _push = worker_handlers.EmbeddedWorkerHandler.push
+_SUBPROCESS = SimpleNamespace(Popen=Child, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
 
 
 def fail_with_dead_workers() -> bool:
-    """Let all later jobs of the local runner with several processes do so.
+    """Let all later jobs of the local runner with several processes do so, and end with this
+    program the job servers that Beam starts for it: a Java with Spark or Flink, or Prism.
 
     This reaches into Beam, so it is done for the versions that it was tested with alone. Another
     one is left as it is.
@@ -284,6 +388,7 @@ def fail_with_dead_workers() -> bool:
     worker_handlers.SubprocessSdkWorkerHandler.stop_worker = _stop_when_it_calls
     fn_runner.ProgressRequester = _Asking
     worker_handlers.EmbeddedWorkerHandler.push = _push_in_sight
+    subprocess_server.subprocess = _SUBPROCESS
     return True
 
 
@@ -321,9 +426,6 @@ def answer_for_the_dead(handler: Any) -> None:
         time.sleep(_LOOK_EVERY)
 
 
-ANSWER_SECONDS = 10
-
-
 def job_endpoint(arguments: Sequence[str]) -> str | None:
     """`host:port` of `--job_endpoint`, where it is given."""
     found = None
@@ -335,23 +437,12 @@ def job_endpoint(arguments: Sequence[str]) -> str | None:
     return found
 
 
-def flags_of(endpoint: str, seconds: float = ANSWER_SECONDS) -> dict[str, dict[str, Any]]:
-    """The flags of a job server, for argparse, by name; none if it does not answer.
+def flags_of(endpoint: str) -> dict[str, dict[str, Any]]:
+    """The flags of a job server, `host:port`, for argparse, by name.
 
-    Args:
-        endpoint: its `host:port`.
-        seconds: how long to wait for the answer.
+    Raises:
+        NoServerError: if it does not answer.
     """
-    from apache_beam.portability.api import beam_job_api_pb2 as messages
-    from apache_beam.portability.api import beam_job_api_pb2_grpc as services
-
-    with grpc.insecure_channel(endpoint) as channel:
-        try:
-            answer = services.JobServiceStub(channel).DescribePipelineOptions(
-                messages.DescribePipelineOptionsRequest(), timeout=seconds, wait_for_ready=True
-            )
-        except grpc.RpcError:
-            return {}
     switch = messages.PipelineOptionType.BOOLEAN
     several = messages.PipelineOptionType.ARRAY
     return {
@@ -360,5 +451,5 @@ def flags_of(endpoint: str, seconds: float = ANSWER_SECONDS) -> dict[str, dict[s
             else "append" if option.type == several
             else "store"
         }
-        for option in answer.options
+        for option in describe_options(endpoint)
     }  # fmt: skip

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from apache_beam.io.filesystem import BeamIOError
 from rich.console import Console
 from rich.markup import escape
 
@@ -24,7 +25,7 @@ from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-
+    from beam_ldp.pipelines.outputs import OutputFolder
 
 YES = "yes"
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger
@@ -184,7 +185,7 @@ class RunCharge(NoCharge):
         self._note.write(staging)
 
     def let_go(self, staging: str) -> None:
-        """Leave what is finished to `beam-ldp finalize`, though this process may live on."""
+        """Leave it to `beam-ldp finalize`, though this process may live on."""
         if self._note is not None:
             replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
@@ -232,6 +233,24 @@ class RunCharge(NoCharge):
 
 
 @contextmanager
+def kept_if_it_fails(charge: NoCharge, folder: OutputFolder, staging: str) -> Iterator[None]:
+    """Around a charged job: where it fails or is interrupted, what `beam-ldp finalize` needs stays.
+
+    Args:
+        charge: of the run, its note left.
+        folder: of its output.
+        staging: where the note is, and what the workers left.
+    """
+    try:
+        yield
+    except (JobError, KeyboardInterrupt):
+        with suppress(OSError, BeamIOError):  # a full disk: the run's first note stays
+            folder.keep = "run_id" in charge.facts
+            charge.let_go(staging)
+        raise
+
+
+@contextmanager
 def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     """Around everything between the reservation and the finished output.
 
@@ -250,8 +269,9 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     except BaseException:
         if "run_id" in charge.facts:
             console.print(
-                f"run {escape(charge.facts['run_id'])} stays charged at its worst case; if "
-                "provably nothing of it was released, return it with `beam-ldp budget abandon`",
+                f"run {escape(charge.facts['run_id'])} stays charged at its worst case until "
+                "`beam-ldp finalize OUTPUT` ends it; where that cannot know what was released and "
+                "you do, return it with `beam-ldp budget abandon`",
                 soft_wrap=True,
             )
         raise

@@ -168,9 +168,11 @@ class Note:
     overwrite: bool = False
 
     def write(self, staging: str) -> None:
-        """Leave it."""
-        with FileSystems.create(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
+        """Leave it, in place of an earlier one; on a full disk that stays."""
+        aside = f"{staging}/.{NOTE}"
+        with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
             stream.write(outputs.as_json(asdict(self)))
+        FileSystems.rename([aside], [f"{staging}/{NOTE}"])
 
     @classmethod
     def read(cls, staging: str) -> Note | None:

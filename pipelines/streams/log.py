@@ -22,14 +22,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dp_accounting import DpEvent
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 import mlflow_ldp
 from beam_ldp import log_events
-from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.accounting import ShuffleAccountant, ShuffledDpEvent
+from beam_ldp.accounting.composition.accountant import counts_of
 from beam_ldp.accounting.event_json import event_from_json
+from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
@@ -368,7 +371,38 @@ def _seconds(time: str) -> float:
 
 SHOWN = 12  # windows
 TOP = 3  # values of each
+KINDS = 24  # of windows, which are priced as they are
+_PER_OCTAVE = 16
 ORDERS = [2.0, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]  # few: every release is priced at once
+
+
+class StreamAccountant(ShuffleAccountant):
+    """An accountant whose price takes no longer for the thousandth window than for the fiftieth.
+
+    Windows of many sizes are as many kinds of release, each of which is a transform for every
+    price. From `KINDS` of them on, a window counts as one of slightly fewer reports, of which there
+    are `_PER_OCTAVE` numbers between one and twice it. A smaller crowd is dearer, so what is shown
+    remains a bound, about 1 % above the price of the ledger, which keeps each window as it was.
+    """
+
+    def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> Any:
+        refused = super()._maybe_compose(event, count, do_compose)
+        if do_compose and refused is None:
+            rounded = _fewer_reports(event)
+            self._rounded = counts_of(rounded, count, getattr(self, "_rounded", None))
+        return refused
+
+    def _upper(self, counts: Any, delta: float, enough: float = -1.0) -> tuple[float, str]:
+        many = counts is self._counts and len(counts) > KINDS
+        return super()._upper(self._rounded if many else counts, delta, enough)
+
+
+def _fewer_reports(event: DpEvent) -> DpEvent:
+    """The same release of slightly fewer reports, where its price is that of one crowd."""
+    if not isinstance(event, ShuffledDpEvent) or event.local_event.public_groups != 1:
+        return event
+    step = math.floor(_PER_OCTAVE * math.log2(event.crowd)) / _PER_OCTAVE
+    return with_crowd(event, max(1, min(event.crowd, math.floor(2.0**step))))
 
 
 @dataclass(frozen=True)
@@ -412,7 +446,7 @@ class StreamProgress:
     local_epsilon: float = 0.0
     _known: set[str] = field(default_factory=set)
     _steps: list[Step] = field(default_factory=list)
-    _accountant: ShuffleAccountant = field(default_factory=lambda: ShuffleAccountant(ORDERS))
+    _accountant: StreamAccountant = field(default_factory=lambda: StreamAccountant(ORDERS))
     _rows: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=SHOWN))
 
     @property

@@ -317,9 +317,11 @@ def read_folder(folder: Path, known: set[str]) -> Iterator[tuple[str, dict[str, 
     In the order in which they were written, so that who reads it all later has them alike.
     """
     new = []
-    for path in (*folder.glob(f"[!.]*/{PRICE}"), *folder.glob("*.withheld-*.json")):
-        name = path.parent.name if path.name == PRICE else path.name
-        if name not in known:
+    names = os.listdir(folder) if folder.is_dir() else []
+    for name in set(names) - known:  # what is known is not looked at again
+        notice = ".withheld-" in name and name.endswith(".json")
+        path = folder / name if notice else folder / name / PRICE
+        if not name.startswith(".") and path.is_file():
             new.append((path.stat().st_mtime_ns, name, path))
     for _, name, path in sorted(new):
         known.add(name)

@@ -1,7 +1,9 @@
 """Reading what never ends: files that keep arriving, or a queue; each row at the time it tells.
 
-A file is read once, when it is there: it must be complete when its name appears, so write it aside
-(a name that begins with `.` or `_` is not looked at) and rename it.
+A file is read once: write it aside (a name that begins with `.` or `_` is not looked at) and rename
+it. One that is written in place is waited for, until it has not changed from one look to the next.
+A file that changes after it was read is not read again, since rows that counted would count twice:
+it is listed among the bad rows, and said in the log.
 
 Messages of a queue are rows with a place: a source such as the partition, and the offset there. A
 queue may hand out a message again. Its place stays the same, so memoized noise and the memoized
@@ -20,15 +22,22 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.io import fileio
+from apache_beam.coders import PickleCoder
+from apache_beam.io.filesystem import FileMetadata
+from apache_beam.io.watch import PollFn, PollResult, Watch, never
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_ldp import log_events
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden, refuse_tables
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
+from beam_ldp.transforms.files import matching
 
 HELD_ROWS = 1 << 14  # of one partition, before they leave as a block
+CHANGED = "file changed after it was read; write files aside and rename them"
 NO_TIME = "no time, or not one that can be read"
 _MICROSECONDS = 10**6
 _LIMIT = 2**52  # microseconds; a hundred and forty years from 1970
@@ -46,7 +55,7 @@ class WatchTable(beam.PTransform):
         time_column: holds each row's time: a timestamp, seconds since 1970, or ISO 8601 (UTC where
             no zone is told).
         window: length of the windows in seconds; None cuts a block for every single time.
-        poll: seconds between two looks at the folder.
+        poll: seconds in which a file is taken; it is looked for twice in that time.
     """
 
     def __init__(
@@ -62,22 +71,21 @@ class WatchTable(beam.PTransform):
         self._files = files
         self._time_column = time_column
         self._window = window
-        self._poll = poll
+        self._poll = poll / 2
 
     def expand(self, root: Any) -> dict[str, Any]:
-        found = [
-            root | f"Watch {i}" >> fileio.MatchContinuously(pattern, interval=self._poll)
-            for i, pattern in enumerate(self._patterns)
-        ]
-        read = (
-            found
-            | "All places" >> beam.Flatten()
-            | "Path" >> beam.Map(_path).with_output_types(str)
-            | "Not hidden" >> beam.Filter(_is_seen)
-            | "Read" >> self._files
+        versions = (
+            root
+            | "Patterns" >> beam.Create(self._patterns)
+            | "Watch" >> Watch(WholeFiles(self._poll), self._poll, never(), output_key_fn=_version)
+            | "Version" >> beam.Map(_by_path).with_output_types(tuple[str, tuple[int, float]])
         )
+        files = versions | "Once" >> beam.ParDo(TakeFileOnce()).with_outputs(BAD_ROWS, main=ROWS)
+        files[ROWS].element_type, files[BAD_ROWS].element_type = str, BadRowBlock
+        read = files[ROWS] | "Read" >> self._files
         stamped = read[ROWS] | StampTables(self._time_column, self._window)
-        bad = (read[BAD_ROWS], stamped[BAD_ROWS]) | "All bad rows" >> beam.Flatten()
+        bad = (read[BAD_ROWS], stamped[BAD_ROWS], files[BAD_ROWS])
+        bad = bad | "All bad rows" >> beam.Flatten()
         return {ROWS: stamped[ROWS], BAD_ROWS: bad}
 
 
@@ -88,13 +96,67 @@ def as_pattern(pattern: str) -> str:
     return pattern.rstrip("/") + "/*"
 
 
-def _path(file: Any) -> str:
-    refuse_tables([str(file.path)])
-    return str(file.path)
+class WholeFiles(PollFn):
+    """Lists the files that nobody seems to write to: unchanged since the last look, or for as long.
+
+    Args:
+        poll: seconds between two looks.
+    """
+
+    def __init__(self, poll: float) -> None:
+        self._poll, self._before = poll, dict[str, tuple[int, float]]()
+
+    def __call__(self, pattern: str) -> PollResult[FileMetadata]:
+        now = Timestamp.now()
+        files = [file for file in matching(pattern) if not is_hidden(str(file.path))]
+        whole = [
+            file
+            for file in files
+            if self._before.get(file.path) == _state_of(file)
+            or float(now) - _state_of(file)[1] >= self._poll
+        ]
+        self._before.update((file.path, _state_of(file)) for file in files)
+        return PollResult.incomplete(whole, timestamp=now).with_watermark(now)
 
 
-def _is_seen(path: str) -> bool:
-    return not is_hidden(path)
+def _state_of(file: FileMetadata) -> tuple[int, float]:
+    return int(file.size_in_bytes), float(file.last_updated_in_seconds or 0)
+
+
+def _version(file: FileMetadata) -> tuple[str, int, float]:
+    """What one look tells from another: each version of a file comes once."""
+    return (str(file.path), *_state_of(file))
+
+
+def _by_path(found: tuple[str, FileMetadata]) -> tuple[str, tuple[int, float]]:
+    return str(found[1].path), _state_of(found[1])
+
+
+class TakeFileOnce(beam.DoFn):
+    """The path of a file when it comes first; its later versions are bad rows."""
+
+    _TAKEN = ReadModifyWriteStateSpec("taken", PickleCoder())
+
+    def process(
+        self,
+        element: tuple[str, tuple[int, float]],
+        taken: Any = beam.DoFn.StateParam(_TAKEN),  # noqa: B008
+    ) -> Iterator[Any]:
+        path, (size, updated) = element
+        before = taken.read()
+        if before == (size, updated):
+            return
+        taken.write((size, updated))
+        if before is None:
+            refuse_tables([path])
+            yield path
+            return
+        start = before[0] if size > before[0] else 0
+        log_events.say(log_events.FILE_CHANGED, bytes=size - start)
+        rows = BadRowBlock(
+            path, np.array([start]), np.zeros(1, np.uint8), (CHANGED,), np.array([size - start])
+        )
+        yield TaggedOutput(BAD_ROWS, rows)
 
 
 class StampTables(beam.PTransform):

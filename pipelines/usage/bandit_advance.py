@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.pipelines.usage import DATA, OUTPUT, RELEASE, Part, Usage
-from beam_ldp.pipelines.usage.frequency import SECONDS
-from beam_ldp.settings.fields import SWITCH, SettingError, setting
+from beam_ldp.settings.fields import SECONDS, SWITCH, SettingError, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
     Charge,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
-from beam_ldp.settings.fields import SWITCH, WHOLE, Kind, SettingError, setting
+from beam_ldp.settings.fields import SECONDS, SWITCH, WHOLE, SettingError, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
     Charge,
@@ -102,24 +101,6 @@ class FrequencyQuestion:
     domains: tuple[str, ...] = ()
     name: str = ""
     numbers: NumberQuestion | None = None
-
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _seconds(value: Any) -> float:
-    """`90`, `90s`, `5m`, `2h`, `1d` or `250ms`, in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", str(value).strip())
-    if found is None:
-        raise ValueError
-    return float(found[1]) * _UNITS[found[2] or "s"]
-
-
-SECONDS = Kind(
-    "a time such as 90s, 5m, 2h", _seconds,
-    {"anyOf": [{"type": "number", "minimum": 0},
-               {"type": "string", "pattern": r"^[0-9.]+(ms|s|m|h|d)?$"}]},
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,8 +139,10 @@ PARTS = (
     Part("release", ReadLater, RELEASE),
     Part("release", PublishedQuestion, RELEASE),
     Part(
-        "output", Output, OUTPUT, only=("folder", "format"),
-        own={"folder": {"help": "new folder for the reports and release.json"}},
+        "output", Output, OUTPUT, only=("folder", "format", "job_timeout"),
+        own={"job_timeout": {"help": "cancel the job after this time, such as 30m: nothing is "
+                             "written, exit code 1 (default: no limit)"},
+             "folder": {"help": "new folder for the reports and release.json"}},
     ),
     Part("output", WrittenEnvelopes, OUTPUT),
 )  # fmt: skip

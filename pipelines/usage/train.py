@@ -350,7 +350,7 @@ PARTS = (
         },
     ),
     Part("release", Noise, RELEASE, only=("dataset",)),
-    Part("output", Output, OUTPUT, without=("top", "bad_rows_file")),
+    Part("output", Output, OUTPUT, without=("top", "bad_rows_file", "job_timeout")),
 )
 
 EXAMPLES = """examples:

@@ -508,6 +508,8 @@ def test_the_place_of_the_output_on_an_engine(
         assert audit(ledger.rows()).clean
         (tmp_path / "kept.db").unlink()
         shutil.rmtree(tmp_path / "out")
+        for left in tmp_path.glob(".out.staging-*"):  # of the charged ones, for `finalize`
+            shutil.rmtree(left)
         assert_absent(tmp_path)
 
 

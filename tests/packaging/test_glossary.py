@@ -31,6 +31,7 @@ SELF_EXPLANATORY = """
 --curator --intended-use --name --region --registry
 --clients --group-share
 --csv-delimiter --data --format --html --input --input-format --job-endpoint --label
+--job-timeout
 --learning-rate --local-epochs --local-steps --memory --mlflow-experiment --mlflow-uri --no-mlflow
 --output --overwrite --personal-learning-rate --plot --preset --prior --psi --psi-clip
 --psi-learning-rate --psi-range --public-clients --resume --scale --shape --shards-per-client

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.ledger import BudgetLedger, Row
-from beam_ldp.pipelines import check, frequency, job_files, mean, train
+from beam_ldp.pipelines import check, checks, frequency, job_files, mean, train
 from beam_ldp.pipelines.checks import CHECKS
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.inputs import heads, sources
@@ -488,7 +488,10 @@ def test_where_workers_are(beam_flags: list[str], where: str | None) -> None:
     assert workers_elsewhere(beam_flags) == where
 
 
-def test_what_workers_elsewhere_must_see(place: Path, granted: Path, capsys: Any) -> None:
+def test_what_workers_elsewhere_must_see(
+    place: Path, granted: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "check_servers", lambda _: None)
     spark = ["--runner=SparkRunner", "--job_endpoint=x:1", "--environment_type=EXTERNAL"]
     assert check.main([FREQUENCY, *flags(FREQUENCY, granted, *spark), "--format=json"]) == DONE
     found = json.loads(capsys.readouterr().out)["checks"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -90,6 +93,31 @@ def test_engine_that_beam_starts_itself(name: str, memoized: list[str], tmp_path
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quick)
     assert done.returncode == DONE, done.stderr[-3000:]
     assert_same_as_here(memoized, tmp_path)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_server_that_beam_started_ends_with_a_launcher_that_is_ended(
+    how: signal.Signals, memoized: list[str]
+) -> None:
+    """A Java of 600 MB."""
+    command = [sys.executable, "-m", "beam_ldp.pipelines.frequency", *memoized,
+               "--runner=SparkRunner", f"--spark_job_server_jar={job_server_jar('spark')}",
+               "--spark_master_url=local[1]"]  # fmt: skip
+    launcher = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until, servers = time.monotonic() + 200, []
+        while not servers and launcher.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+            servers = [one for one in launcher.children() if one.name() == "java"]
+        (java,) = servers
+        launcher.send_signal(how)
+        launcher.wait(60)
+        java.wait(10)
+    finally:
+        for process in (launcher, *servers):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def test_a_price_above_the_target_is_seen(engine: Engine, job: list[str], tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from beam_ldp.pipelines.flags import Arguments, UsageError, help_text, read_flag
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import usage_of
-from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
+from beam_ldp.transforms import servers
 
 
 @pytest.fixture
@@ -286,5 +286,9 @@ def test_flags_of_the_job_server_are_taken(files: list[str], job_server: str) ->
         parse_flags([*files, *CENTRAL, f"--job_endpoint={job_server}", "--number_of_retries=3"])
 
 
-def test_job_server_that_is_not_there_has_no_flags() -> None:
-    assert watch.flags_of("localhost:1", seconds=0.5) == {}
+def test_a_flag_of_a_job_server_that_is_not_there_says_so(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "ANSWER_SECONDS", 0.3)
+    with pytest.raises(UsageError, match="--job_endpoint localhost:1: no server answered"):
+        parse_flags([*files, *CENTRAL, "--job_endpoint=localhost:1", "--reuse"])

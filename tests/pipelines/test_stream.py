@@ -15,20 +15,24 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from beam_ldp.accounting import shuffled_event
+from beam_ldp.accounting import ShuffleAccountant, shuffled_event
+from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
-from beam_ldp.pipelines.streams.log import StreamProgress
+from beam_ldp.pipelines.streams.log import KINDS, ORDERS, StreamAccountant, StreamProgress
 from beam_ldp.pipelines.streams.results import (
     PRICE,
     TABLE,
@@ -45,16 +49,25 @@ from beam_ldp.pipelines.streams.results import (
     span,
     write_once,
 )
-from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
-from beam_ldp.pipelines.usage.frequency import SECONDS
+from beam_ldp.pipelines.streams.source import (
+    CHANGED,
+    NO_TIME,
+    TakeFileOnce,
+    WholeFiles,
+    _Stamp,
+    as_pattern,
+    times_of,
+)
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings.fields import SECONDS
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, TableBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 from tests.engines.servers import running
 from tests.engines.victims import pooled_workers
 from tests.ledger.parts import parts_of
+from tests.transforms.helpers import run
 
 ORACLE = KRandomizedResponse(3, 2.0)
 FLAGS = [
@@ -204,6 +217,50 @@ def test_blocks_are_cut_where_the_window_changes():
             value = element.value
             places.append((value.first_position, len(value), float(element.timestamp)))
     assert places == [(10, 2, 1.0), (12, 1, 60.0), [(13, NO_TIME)], (14, 1, 61.0), (15, 1, 5.0)]
+
+
+@pytest.mark.exact
+def test_a_file_is_taken_once_it_is_whole(tmp_path, monkeypatch):
+    """One that is written in place is waited for; one that was renamed, too, for a look."""
+    look = WholeFiles(poll=5.0)
+
+    def found() -> dict[str, int]:
+        whole = look(f"{tmp_path}/*").outputs
+        return {Path(one.value.path).name: one.value.size_in_bytes for one in whole}
+
+    torn = tmp_path / "torn.csv"
+    torn.write_text("a\n")
+    (tmp_path / ".aside.csv").write_text("a\n")
+    (tmp_path / "old.csv").write_text("a\n")
+    os.utime(tmp_path / "old.csv", (1, 1))
+    assert found() == {"old.csv": 2}
+    torn.write_text("a\nb\n")
+    os.rename(tmp_path / ".aside.csv", tmp_path / "whole.csv")
+    assert found() == {"old.csv": 2}
+    assert found() == {"old.csv": 2, "torn.csv": 4, "whole.csv": 2}
+
+
+@pytest.mark.pipeline
+def test_a_file_that_grows_after_it_was_read_is_a_bad_row(tmp_path, caplog):
+    """Neither lost without a word nor read again: its first rows would count twice."""
+    versions = [("in/a.csv", (10, 1.0)), ("in/b.csv", (9, 1.0)), ("in/a.csv", (10, 1.0)),
+                ("in/a.csv", (25, 2.0)), ("in/b.csv", (4, 3.0))]  # fmt: skip
+    taken, changed = [], []
+
+    def build(pipeline):
+        found = pipeline | beam.Create(versions, reshuffle=False) | beam.ParDo(
+            TakeFileOnce()
+        ).with_outputs(BAD_ROWS, main=ROWS)  # fmt: skip
+        return (found[ROWS], found[BAD_ROWS]) | beam.Flatten()
+
+    for one in run(build):
+        if isinstance(one, str):
+            taken.append(one)
+        else:
+            changed += [(row.source, row.position, row.length, row.reason) for row in one]
+    assert sorted(taken) == ["in/a.csv", "in/b.csv"]
+    assert sorted(changed) == [("in/a.csv", 10, 15, CHANGED), ("in/b.csv", 0, 4, CHANGED)]
+    assert caplog.text.count("stream.file_changed bytes=") == 2
 
 
 @pytest.mark.exact
@@ -428,6 +485,28 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
     text = console.export_text()
     assert "1970-01-01 00:00:00–00:01:00" in text and "green" in text and "±" in text
     assert "withheld: too few" in text and "4 of 4 releases used" in text
+
+
+@pytest.mark.exact
+def test_the_price_of_a_window_takes_as_long_for_the_last_as_for_the_first(monkeypatch):
+    """Counted in kinds of release, each of which is a transform; what is shown is a bound."""
+    kinds = []
+
+    def count(counts):
+        kinds.append(len(counts))
+        return SimpleNamespace(epsilon=lambda delta: 1.0)
+
+    watched, exact, rng = StreamAccountant(ORDERS), ShuffleAccountant(ORDERS), random.Random(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(accountant, "ledger_losses", count)
+        for _ in range(200):
+            event = shuffled_event(ORACLE, rng.randrange(3000, 6000))
+            exact.compose(event)
+            watched.compose(event).get_epsilon(1e-8)
+    assert kinds[: KINDS - 1] == list(range(2, KINDS + 1)) and max(kinds) == KINDS
+    assert len(exact._counts) > 180 and watched.ledger == exact.ledger
+    price = exact.get_epsilon(1e-8)
+    assert price < watched.get_epsilon(1e-8) < 1.02 * price
 
 
 # --- live -------------------------------------------------------------------------------------

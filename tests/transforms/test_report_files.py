@@ -36,7 +36,7 @@ from beam_ldp.transforms import (
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts, read_reports
 from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
-from beam_ldp.transforms.wire.read_reports import listed_ids, named_before
+from beam_ldp.transforms.wire.read_reports import Aside, ListIds, listed_ids, named_before
 from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import (
     ORACLE,
@@ -310,6 +310,7 @@ def test_a_folder_stands_for_its_files(tmp_path):
 def small_parts(monkeypatch):
     """Parts of 500 bytes, so that a file of a test has many."""
     monkeypatch.setattr(file_parts, "PART_BYTES", 500)
+    monkeypatch.setattr(file_parts, "_SMALL", -1)
 
 
 def damaged(folder: Path) -> tuple[np.ndarray, int]:
@@ -356,6 +357,7 @@ def test_damage_costs_what_it_hits_however_files_are_cut(tmp_path, monkeypatch, 
     assert sum(reason == DUPLICATE for *_, reason in refused) == copies > 10
     assert {wire.OTHER_RELEASE, wire.NOT_AN_ENVELOPE} < {reason for *_, reason in refused}
     monkeypatch.setattr(file_parts, "PART_BYTES", 500)
+    monkeypatch.setattr(file_parts, "_SMALL", -1)
     if "scratch" in how:
         monkeypatch.setattr(read_reports, "_WORTH_A_FILE", 1)
         how = {**how, "scratch": str(tmp_path / "aside")}
@@ -403,6 +405,81 @@ def test_garbage_is_one_record_a_file(tmp_path, small_parts):
         ("b", len(whole) + len(junk) + 50, wire.NOT_AN_ENVELOPE),
         ("c", 0, wire.OTHER_RELEASE),
     ]
+
+
+def test_small_files_are_read_together_as_they_are_one_by_one(tmp_path, monkeypatch):
+    """With junk, cuts, copies in other files, an empty file, one of another release, and two halves
+    of an envelope in files that follow each other."""
+    folder, good = tmp_path / "in", [encode_envelope(TERMS, some(2, i)) for i in range(30)]
+    damaged(folder)
+    for i, one in enumerate(good):
+        (folder / f"one-{i:02d}").write_bytes(one)
+    odd = {"00-a": b"", "one-03-a": good[5], "one-07": good[7][:30], "one-07-a": good[7][30:],
+           "one-09": good[9] + b"junk", "one-11": good[11] + good[12], "one-14": b"",
+           "one-20": encode_envelope(terms_of(ORACLE, "other", values=LIST), some(1))}  # fmt: skip
+    for name, content in odd.items():
+        (folder / name).write_bytes(content)
+
+    def all_of_it():
+        def build(pipeline):
+            found = pipeline | ReadReports(str(folder), TERMS)
+            received = found.received | "Received" >> beam.Map(lambda one: ("received", *one))
+            return (found, found.bad_rows, received) | beam.Flatten()
+
+        parts, received, refused = [], {}, []
+        for one in run(build):
+            if isinstance(one, tuple):
+                received[Path(one[1]).name] = one[2]
+            elif isinstance(one, ReportBlock):
+                parts.append(one)
+            else:
+                refused += [(Path(row.source).name, row.position, row.length, row.reason)
+                            for row in one]  # fmt: skip
+        counts = np.bincount(np.concatenate([part.reports for part in parts]), minlength=5)
+        return counts.tolist(), received, sorted(refused), len(parts)
+
+    together = all_of_it()
+    monkeypatch.setattr(file_parts, "_MOST_FILES", 7)
+    in_sevens = all_of_it()
+    monkeypatch.setattr(file_parts, "_SMALL", -1)
+    apart = all_of_it()
+    assert together[:3] == in_sevens[:3] == apart[:3]
+    assert {reason for *_, reason in apart[2]} >= {DUPLICATE, wire.NOT_AN_ENVELOPE}
+    assert together[3] < in_sevens[3] < apart[3]
+
+
+def test_two_halves_of_an_envelope_in_two_files_are_none(tmp_path):
+    """Though one after the other they are all sound."""
+    whole = encode_envelope(TERMS, some(2))
+    for name, content in {
+        "a": encode_envelope(TERMS, some(3)),
+        "b": whole[:30],
+        "c": whole[30:],
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    reports, refused = read(tmp_path)
+    assert len(reports) == 3 and [name for name, *_ in refused] == ["b", "c"]
+
+
+@pytest.mark.parametrize("files, most", [(1, 1), (300, 12)])
+def test_many_small_files_are_few_elements(tmp_path, monkeypatch, files, most):
+    """What a file costs is a few calls of the system, not several elements of a pipeline."""
+    looked = []
+    read_part = read_reports.read_part
+    monkeypatch.setattr(read_reports, "read_part", lambda *how: looked.append(1) or read_part(*how))
+    for i in range(files):
+        (tmp_path / f"{i:03d}").write_bytes(encode_envelope(ALONE, some(1, i)))
+    if files > 1:
+        (tmp_path / "150").write_bytes(b"junk")
+    parts = list(find_parts([str(tmp_path)], 1 << 20, 1))
+    assert len(parts) == 1 and (parts[0].stop, len(parts[0].files)) == (parts[0].size, files)
+    reader = ListIds(file_parts.PortableTerms(ALONE, None), Aside())
+    reader.setup()
+    list(reader.process(parts[0]))
+    assert len(looked) <= 2 * most
+    os.utime(tmp_path / "000", (1, 1))
+    with pytest.raises(ValueError, match="000: changed while it was read"):
+        list(reader.process(parts[0]))
 
 
 def test_what_was_received_of_every_file(tmp_path, small_parts):

@@ -178,7 +178,7 @@ def _composed(counts: tuple[tuple[Any, int], ...]) -> LossGrid | None:
     return together([(grid, 1) for grid in grids])
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)  # a stream of many windows asks for all kinds but one again and again
 def repeated_losses(part: Any, count: int) -> LossGrid:
     """The losses of `count` equal releases."""
     if count <= _LONG:

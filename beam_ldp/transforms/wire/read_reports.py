@@ -181,10 +181,34 @@ class _Read(beam.DoFn):
         self._terms: AnyTerms = self.terms.any
         self._margin = margin(self._terms)
 
-    def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, StreamPart]]:
+    def _stretches(
+        self, part: FilePart, reader: PartReader
+    ) -> Iterator[tuple[int, int, StreamPart]]:
         for stretch in reader:
+            if part.files:
+                ends = [*part.bounds.tolist(), part.stop]
+                yield from self._of_files(stretch.data, ends)
+                continue
             found = read_part(self._terms, stretch.data, stretch.begin, stretch.start, stretch.stop)
             yield stretch.start, stretch.stop, found
+
+    def _of_files(self, data: bytes, ends: list[int]) -> Iterator[tuple[int, int, StreamPart]]:
+        """Small files that lie between `ends` of the data, all at once where nothing is refused.
+
+        What an envelope is follows from its own bytes. So where all bytes are of sound envelopes,
+        and an envelope begins where a file does, the files are those envelopes also one by one.
+        Else each half of them is looked at alone: a file with something else in it costs a few
+        more looks, and what is refused in it does not touch its neighbours.
+        """
+        start, stop = ends[0], ends[-1]
+        found = read_part(self._terms, data[start:stop], start, start, stop)
+        begins = np.isin(ends, found.offsets) | (np.array(ends) == stop)
+        if len(ends) == 2 or (not len(found.refused) and begins.all()):
+            yield start, stop, found
+            return
+        middle = len(ends) // 2
+        yield from self._of_files(data, ends[: middle + 1])
+        yield from self._of_files(data, ends[middle:])
 
 
 class ListIds(_Read):
@@ -200,7 +224,7 @@ class ListIds(_Read):
 
     def process(self, part: FilePart) -> Iterator[Any]:
         reader = PartReader(part, self._margin)
-        for start, _, found in self._stretches(reader):
+        for start, _, found in self._stretches(part, reader):
             for number, content in listed_ids(found, part.num_parts, part.routing):
                 yield number, (part.path, start, part.start, self._aside.keep(content))
         yield TaggedOutput(PARTS, (part.name, (part, reader.digest)))
@@ -235,18 +259,18 @@ class TakeOnce(_Read):
         copied = [np.frombuffer(kept.read(), dtype="<i8") for kept in given["copies"]]
         places = np.sort(np.concatenate(copied)) if copied else np.zeros(0, np.int64)
         reader = PartReader(part, self._margin)
-        for start, stop, found in self._stretches(reader):
+        for start, stop, found in self._stretches(part, reader):
             self._read.inc(len(found))
             again = named_before(found.ids)
             if len(places):
                 again |= np.isin(found.offsets, places)
             if again.any():
                 self._repeated.inc(int(again.sum()))
-                yield TaggedOutput(BAD_REPORTS, self._copies(part.path, found, again))
-            yield from self._refuse(part.path, start, stop, found.refused)
+                yield from self._copies(part, found, again)
+            yield from self._refuse(part, start, stop, found.refused)
             yield from self._take(part, found, ~again)
         if reader.digest != digest:
-            raise ValueError(f"{part.path}: {CHANGED}")
+            raise ValueError(f"{part.said}: {CHANGED}")
 
     def _take(self, part: FilePart, found: StreamPart, taken: np.ndarray) -> Iterator[Any]:
         counts = found.counts[taken]
@@ -259,8 +283,10 @@ class TakeOnce(_Read):
             groups = np.repeat(found.groups[taken], counts)
         self._received.inc(len(reports))
         ids = found.ids[taken] if self._keep_ids else None
-        tally = Tally(len(reports), len(counts), int(counts.max()))
-        yield TaggedOutput(TALLIES, (part.path, tally))
+        for path, _, inside in part.by_file(found.offsets[taken]):
+            of_file = counts[inside]
+            tally = Tally(int(of_file.sum()), len(of_file), int(of_file.max()))
+            yield TaggedOutput(TALLIES, (path, tally))
         if self._pieces is not None:
             records = set_records(found.ids[taken], self._randomizer.pack_each(reports))
             for piece in pieces_of(records, part.num_parts, self._pieces.keep):
@@ -275,17 +301,22 @@ class TakeOnce(_Read):
             else:
                 yield LeveledBlock(reports[rows], ids[rows], self._digest, origin, self._simulated)
 
-    def _copies(self, path: str, found: StreamPart, again: np.ndarray) -> BadRowBlock:
+    def _copies(self, part: FilePart, found: StreamPart, again: np.ndarray) -> Iterator[Any]:
         lengths = shared(self._terms).envelope_bytes(0) + (
             shared(self._terms).report_bytes * found.counts[again]
         )
-        codes = np.zeros(len(lengths), dtype=np.uint8)
-        return BadRowBlock(path, found.offsets[again], codes, (DUPLICATE,), lengths)
+        codes, offsets = np.zeros(len(lengths), dtype=np.uint8), found.offsets[again]
+        for path, begin, own in part.by_file(offsets):
+            listed = offsets[own] - begin, codes[own], (DUPLICATE,), lengths[own]
+            yield TaggedOutput(BAD_REPORTS, BadRowBlock(path, *listed))
 
-    def _refuse(self, path: str, start: int, stop: int, ranges: Ranges) -> Iterator[Any]:
+    def _refuse(self, part: FilePart, start: int, stop: int, ranges: Ranges) -> Iterator[Any]:
         """Ranges that may go on in the neighbours are left to `JoinEdges`."""
         if not len(ranges):
             return
+        ((path, begin, _),) = part.by_file(ranges.starts)  # see `_of_files`
+        start, stop = start - begin, stop - begin
+        ranges = Ranges(ranges.starts - begin, ranges.stops - begin, ranges.codes, ranges.own)
         outer = (ranges.starts == start) | (ranges.stops == stop)
         outer[1:2] |= outer[0] & (ranges.starts[1:2] == ranges.stops[0])
         listed = ranges.where(outer)
@@ -341,8 +372,8 @@ class ReadReports(beam.PTransform):
     once (an account, a one-time token at the transport). Envelopes without id are taken as they
     come: two equal ones may well be of two people.
 
-    Files are read twice, in parts of 16 MiB (compressed ones whole): for ids, and for reports. What
-    comes out does not depend on how parts are spread over workers.
+    Files are read twice, in parts of 16 MiB (compressed ones whole, small ones many at a time): for
+    ids, and for reports. What comes out does not depend on how parts are spread over workers.
 
     Takes the root of a pipeline. Files whose names begin with `_` or `.` or end in `.json` are left
     out. Compressed files are recognised by their ending. The attribute `received` of the result
