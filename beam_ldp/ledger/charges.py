@@ -9,9 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from beam_ldp.ledger.losses import CHANCES, Loss, exceeds, limit, no_loss, read_loss
+from beam_ldp.ledger.losses import (
+    CHANCES,
+    Loss,
+    exceeds,
+    limit,
+    no_loss,
+    read_loss,
+    released,
+)
 from beam_ldp.ledger.rows import (
     ABANDON,
+    BEGIN,
     REPLACE,
     RESERVE,
     RESUME,
@@ -124,6 +133,8 @@ class Charge:
         report_digest: keyed digest of the reports that were released; None where none was told.
         published: how often the same reports were released.
         overspent: what was released cost more than was reserved.
+        begun: rounds of a training that have begun, as its program said before each; None of a
+            charge whose rounds nobody counts here.
     """
 
     run_id: str
@@ -151,11 +162,17 @@ class Charge:
     report_digest: str | None = None
     published: int = 0
     overspent: bool = False
+    begun: int | None = None
 
     @property
     def group(self) -> str:
         """The run that this is a part of: long runs are charged in blocks."""
         return str(self.about.get("run", self.run_id))
+
+    @property
+    def least_begun(self) -> int:
+        """Rounds that have begun, as far as the ledger knows."""
+        return self.begun or 0
 
     @property
     def event(self) -> dict[str, Any] | None:
@@ -225,6 +242,10 @@ def followed(charge: Charge, row: Row) -> Charge:
         if charge.status != "reserved" or not charge.memoized:
             raise ValueError("only an open charge of reports that stay the same can be resumed")
         return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
+    if row.kind == BEGIN:
+        if charge.status != "reserved" or charge.is_block or int(body["begun"]) < charge.least_begun:
+            raise ValueError("the count of rounds that have begun never falls")
+        return replace(charge, attempt=_name(body["attempt"]), begun=int(body["begun"]))
     if row.kind == REPLACE:
         if charge.status != "settled":
             raise ValueError("only what was released can be released again")
@@ -276,6 +297,7 @@ def _ended(charge: Charge, row: Row) -> Charge:
     body = row.body
     about = {**charge.about, **body["about"]}
     local = read_loss(body["local_epsilon"])
+    charge = replace(charge, attempt=body.get("attempt", charge.attempt), begun=body.get("begun"))
     if row.kind == ABANDON:
         loss = no_loss(charge.loss.divergences)
         return replace(charge, status="abandoned", about=about, local_epsilon=local, loss=loss)
@@ -307,6 +329,20 @@ def of_run(rows: Sequence[Row]) -> Charge:
             charge = followed(charge, row)
     left = int(rows[-1].body["left"])
     return _rest(charge, charge.count - left) if charge.is_block and charge.count else charge
+
+
+def leaves_rounds_out(charge: Charge, event: dict[str, Any]) -> bool:
+    """Whether an event is of fewer rounds than have begun, all of the reserved kind."""
+    (reserved, most), (kind, times) = _repetitions(released(charge.reserved)), _repetitions(event)
+    return kind == reserved and times < min(charge.least_begun, most)
+
+
+def _repetitions(event: dict[str, Any]) -> tuple[Any, int]:
+    """What an event (JSON) repeats, and how often."""
+    told = event["event"]
+    if told["kind"] == "SelfComposedDpEvent":
+        return told["event"], int(told["count"])
+    return told, 1
 
 
 def least_local(charge: Charge, body: dict[str, Any], told: float) -> float:

@@ -12,6 +12,7 @@ from beam_ldp.ledger.charges import (
     finite,
     followed,
     least_local,
+    leaves_rounds_out,
     overspends,
     part_of,
     place,
@@ -24,12 +25,60 @@ from beam_ldp.ledger.opening import (
     ended_part,
     equal_releases,
 )
-from beam_ldp.ledger.rows import ABANDON, SETTLE, BlockUsedUpError, LedgerError, Row, check_text
+from beam_ldp.ledger.rows import (
+    ABANDON,
+    BEGIN,
+    SETTLE,
+    BlockUsedUpError,
+    LedgerError,
+    Row,
+    check_name,
+    check_text,
+)
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 
 class LedgerSettling(LedgerReading):
-    """How a run ends."""
+    """How a run goes on, and how it ends."""
+
+    def begin(
+        self, run_id: str, begun: int, *, attempt: str, start: str | None = None
+    ) -> Charge:
+        """Write down how many rounds of a training have begun, before anybody is asked.
+
+        The count never falls, and the charge is settled for at least as many rounds: no file beside
+        the training, and no older copy of one, makes it cheaper.
+
+        Args:
+            run_id: of an open reservation of all rounds; no block.
+            begun: rounds in all, the one that begins now included; 0 before the first.
+            attempt: token of the start that runs the training.
+            start: token of a further start, which takes over from the one before: that may begin or
+                settle nothing from then on.
+
+        Raises:
+            LedgerError: if the charge has ended, another start took over, or more rounds have
+                begun already.
+        """
+        check_integer("begun", begun, 0)
+        if start is not None:
+            check_name("start", start)
+            self._check_anchors()
+        with self._writing(run_id, attempt) as it:
+            charge = charge_of(it.appender, run_id)
+            _check_attempt(charge, attempt)
+            _check_open(charge)
+            if charge.is_block:
+                raise LedgerError(f"run {run_id!r} is a block, whose parts are settled one by one")
+            if begun < charge.least_begun:
+                raise LedgerError(
+                    f"{charge.least_begun:,} rounds of run {run_id!r} have begun: the count cannot "
+                    f"fall to {begun:,}"
+                )
+            told = {"attempt": start or attempt, "begun": begun, "left": charge.count}
+            it.append(BEGIN, {**place(charge), **told})
+            return followed(charge, it.rows[-1])
 
     def settle(
         self,
@@ -65,7 +114,7 @@ class LedgerSettling(LedgerReading):
 
         Raises:
             LedgerError: if there is no such open reservation, another start of the run took over,
-                or the identity is another.
+                the identity is another, or more rounds have begun (`begin`) than the event is of.
             ValueError: for a committed schedule that was not reserved.
         """
         check_text("proof", proof)
@@ -86,6 +135,7 @@ class LedgerSettling(LedgerReading):
             if ended is not None:
                 return _settled_so(ended, told, report_digest)
             _check_open(charge)
+            _check_rounds(charge, told)
             if charge.is_block and charge.memoized:
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
             if charge.is_block:
@@ -112,7 +162,7 @@ class LedgerSettling(LedgerReading):
         Args:
             run_id: of an open reservation.
             randomized: whether people may have sent reports already; the local epsilon is then
-                spent. So it is where the run was started more than once.
+                spent. So it is where the run was started more than once, and where a round began.
             why, about: for the record.
             part: of a block, the window or round; "" for what is left of it.
             count: of what is left of a block, so many; default: all.
@@ -133,7 +183,7 @@ class LedgerSettling(LedgerReading):
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
-            spent = randomized or charge.attempts > 1
+            spent = randomized or charge.attempts > 1 or charge.least_begun > 0
             it.append(
                 ABANDON,
                 {
@@ -147,14 +197,24 @@ class LedgerSettling(LedgerReading):
 
     def _end(self, charge: Charge, part: str, kind: str, count: int = 1) -> dict[str, Any]:
         """What every row says that ends a charge."""
+        counted = {} if charge.begun is None else {"begun": charge.begun}
         return {
             **place(charge, part=part),
+            **counted,
             "attempt": charge.attempt,
             "count": count,
             "left": charge.count - count,
             "gives_back": charge.loss.to_json(),
             "gives_back_local": finite(charge.reserved_local),
         }
+
+
+def _check_rounds(charge: Charge, told: dict[str, Any]) -> None:
+    if leaves_rounds_out(charge, told):
+        raise LedgerError(
+            f"{charge.least_begun:,} rounds of run {charge.run_id!r} have begun, as the ledger "
+            "knows, and the event is of fewer"
+        )
 
 
 def _settled_so(ended: Charge, told: dict[str, Any], report_digest: str | None) -> Charge:
