@@ -243,7 +243,11 @@ def followed(charge: Charge, row: Row) -> Charge:
             raise ValueError("only an open charge of reports that stay the same can be resumed")
         return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
     if row.kind == BEGIN:
-        if charge.status != "reserved" or charge.is_block or int(body["begun"]) < charge.least_begun:
+        if (
+            charge.status != "reserved"
+            or charge.is_block
+            or int(body["begun"]) < charge.least_begun
+        ):
             raise ValueError("the count of rounds that have begun never falls")
         return replace(charge, attempt=_name(body["attempt"]), begun=int(body["begun"]))
     if row.kind == REPLACE:

@@ -42,9 +42,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 class LedgerSettling(LedgerReading):
     """How a run goes on, and how it ends."""
 
-    def begin(
-        self, run_id: str, begun: int, *, attempt: str, start: str | None = None
-    ) -> Charge:
+    def begin(self, run_id: str, begun: int, *, attempt: str, start: str | None = None) -> Charge:
         """Write down how many rounds of a training have begun, before anybody is asked.
 
         The count never falls, and the charge is settled for at least as many rounds: no file beside
