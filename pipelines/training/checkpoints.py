@@ -195,8 +195,8 @@ def rounds_lost(
     begun, counter = counted(staging)
     file = _path(staging, BEGUN).stat()
     most = max(begun, checkpoint.begun, in_ledger or 0)
-    gone = most * checkpoint.rounds_per_event - checkpoint.rounds
-    withheld = min(_path(staging, BEGUN).read_bytes().count(WITHHELD), max(0, gone))
+    withheld = _path(staging, BEGUN).read_bytes().count(WITHHELD)
+    lost = most * checkpoint.rounds_per_event - withheld - checkpoint.rounds
     restored = in_ledger is None and (
         begun < checkpoint.begun
         or counter[0] != checkpoint.counter[0]
@@ -204,12 +204,12 @@ def rounds_lost(
         or (begun == checkpoint.begun and counter != checkpoint.counter)
         or was_put_back(_path(staging, CHECKPOINT))
     )
-    if restored or gone < 0:
+    if restored or lost < 0:
         raise CheckpointError(
             f"{staging} was copied, or restored from a backup: how many rounds began is not known, "
             "and no ledger counts them. Start another training"
         )
-    return gone - withheld, withheld
+    return lost, withheld
 
 
 def most_begun(staging: str, in_file: int | None, in_ledger: int | None) -> int | None:

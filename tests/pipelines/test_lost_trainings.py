@@ -136,10 +136,11 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
     charge = held()
     charge.begin_round()  # without a note nothing is counted
     charge.leave_note(str(staging), ends_with_launcher=True, rounds=PRICE)
-    assert len(synced) == 1  # the folder, so that the file is there
+    assert len(synced) == 3  # the folder, so that the file is there; the note, and its folder
     for count in (1, 2):
         charge.begin_round()
-        assert (staging / BEGUN).stat().st_size == count and len(synced) == 1 + count
+        assert (staging / BEGUN).stat().st_size == count and len(synced) == 3 + count
+        assert BudgetLedger().charge("lost").begun == count
     NoCharge("no").begin_round()
     assert Note.read(str(staging)).rounds == PRICE
 

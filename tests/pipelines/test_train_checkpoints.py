@@ -168,6 +168,11 @@ def restored(how):
     return put_back
 
 
+@pytest.fixture
+def uncharged(tmp_path):
+    return World(tmp_path, charged=False)
+
+
 def as_folder(world, aside):
     shutil.rmtree(world.staging)
     shutil.copytree(aside, world.staging)
@@ -182,17 +187,10 @@ def with_times(world, aside):
 
 
 @pytest.mark.parametrize("how", [as_folder, in_place, with_times])
-def test_a_count_of_rounds_from_a_backup_is_refused(world, how):
-    world.killed(begun=5, rounds=5)
-    restored(how)(world)
-    world.refused("restored from a backup")
-
-
-def test_a_count_with_times_of_a_backup_is_charged_as_a_whole(world):
-    world.killed(begun=5, rounds=5)
-    restored(with_times)(world)
-    assert world.finalize()[0] == 0
-    assert world.ledger.charge("one").local_epsilon == world.plan.rounds * 4.0
+def test_a_count_of_rounds_from_a_backup_is_refused_where_no_ledger_counts(uncharged, how):
+    uncharged.killed(begun=5, rounds=5)
+    restored(how)(uncharged)
+    uncharged.refused("restored from a backup")
 
 
 def test_rounds_that_were_withheld_are_told_from_those_that_were_lost(world):
@@ -274,7 +272,7 @@ def test_a_shuffled_epoch_that_began_is_charged_and_another_is_begun(
 
 
 def test_a_count_of_epochs_from_a_backup_is_refused(tmp_path):
-    world = World(tmp_path, more=EPOCHS)
+    world = World(tmp_path, charged=False, more=EPOCHS)
     world.killed(begun=2 * EACH, rounds=2 * EACH)
     restored(as_folder)(world)
     world.refused("restored from a backup")
