@@ -204,14 +204,15 @@ class RunCharge(NoCharge):
     def _tell_ledger(self, start: str | None = None) -> None:
         """How many rounds have begun, before anybody is asked."""
         assert self._begun is not None
-        from beam_ldp.ledger import LedgerError
+        from beam_ldp.ledger import LedgerError, LedgerUnavailableError
 
         try:
             self._charge = self._ledger.begin(
                 self._run_id, self._begun.count, attempt=self._charge.attempt, start=start
             )
         except Exception as error:
-            why = str(error) if isinstance(error, LedgerError) else type(error).__name__
+            ours = isinstance(error, (LedgerError, LedgerUnavailableError))
+            why = str(error) if ours else type(error).__name__
             raise NotPublishedError(
                 f"the training ends here, since the ledger did not take the next round ({why}). "
                 "`beam-ldp train --resume` continues it; `beam-ldp finalize` ends its charge"

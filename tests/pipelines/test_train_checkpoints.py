@@ -66,8 +66,11 @@ class World:
         self.plan = plan_of(self.given)
         self.staging = place / ".out.staging-0123abcd"
 
-    def killed(self, begun, rounds, launcher=DEAD, clients=None, withheld=()):
-        """It ran so many rounds, of which the last checkpoint knows; withheld: by their number."""
+    def killed(self, begun, rounds, launcher=DEAD, clients=None, withheld=(), seen=lambda _: None):
+        """It ran so many rounds, of which the last checkpoint knows; withheld: by their number.
+
+        After each, `seen` may look at what it left.
+        """
         self.staging.mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(charge_module, "_settle_part", lambda *_: None)
@@ -84,6 +87,7 @@ class World:
                         score = ModelScore(number + 1, 0.5, 0.25, personal=0.5)
                         state = plain_leaves([np.full(3, number + 1.0), CONFIG, np.int32(number)])
                         keeper.keep(number + 1, state, [(score, 0.1)], clients or {})
+                    seen(number + 1)
                 raise KeyboardInterrupt
         self.die(launcher)
 
@@ -113,6 +117,8 @@ class World:
         with pytest.raises(KeyboardInterrupt), charged(plan_of(found.given), QUIET, found) as (
             charge, ran,
         ):  # fmt: skip
+            charge.leave_note(str(self.staging), ends_with_launcher=True,
+                              rounds=self.plan.round_price)  # fmt: skip
             ran.begun += rounds
             for _ in range(events or rounds):
                 charge.begin_round()
