@@ -27,6 +27,7 @@ from beam_ldp.pipelines.training.checkpoints import (
     Checkpoint,
     CheckpointError,
     Keeper,
+    address_of,
     job_of,
     leaves_like,
     plain_leaves,
@@ -123,6 +124,7 @@ class World:
             for _ in range(events or rounds):
                 charge.begin_round()
             raise KeyboardInterrupt
+        self.die()
         return self.ledger.charge("one")
 
     def finalize(self):
@@ -429,6 +431,38 @@ def test_what_is_charged_to_nobody_goes_on_so(tmp_path):
         charge.begin_round()
         assert ran.begun == 3 and "run_id" not in charge.facts
     assert (world.staging / BEGUN).stat().st_size == 4
+
+
+STORES = [  # that it is logged to, that --resume names, and where it goes on
+    ("sqlite:////data/mlflow.db", None, "sqlite:////data/mlflow.db"),
+    ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
+    ("sqlite:////data/mlflow.db", "sqlite:////data/other.db", "--mlflow-uri: .* goes on there"),
+    ("http://ann:***@host", None, "with its password, which is not kept"),
+    ("http://ann:***@host", "http://ann:secret@host", "http://ann:secret@host"),
+    ("http://ann:***@host", "http://ann:secret@elsewhere", "--mlflow-uri: .* goes on there"),
+    ("", "http://host", "logged to no store"),
+    ("", None, None),
+]
+
+
+@pytest.mark.parametrize(("begun", "named", "becomes"), STORES)
+def test_it_goes_on_in_the_store_that_it_was_logged_to(world, begun, named, becomes):
+    world.killed(begun=3, rounds=2)
+    replace(Checkpoint.read(str(world.staging)), tracking=begun).write(str(world.staging))
+    more = "" if named is None else f"--mlflow-uri {named}"
+    if becomes is not None and "://" not in becomes:
+        return world.refused(becomes, more)
+    found = world.resume(more)
+    assert check_train(found.given).output.mlflow_uri == becomes
+    found.begun.close()
+
+
+def test_the_address_of_a_store_is_kept_whole_and_without_a_password(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert address_of("sqlite:///m.db") == f"sqlite:///{tmp_path}/m.db"
+    assert address_of("https://ann:secret@host/x") == "https://ann:***@host/x"
+    asked = "postgresql://host/db?user=ann&password=secret&x=1"
+    assert address_of(asked) == "postgresql://host/db?user=ann&password=***&x=1"
 
 
 def test_no_other_flag_is_taken_and_no_ledger_is_written_down(world, capsys):
