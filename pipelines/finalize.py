@@ -260,6 +260,8 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
     charge = book.charge(run_id)
     attempt = run.note.attempt_of(charge)
     begun = most_begun(run.staging, run.begun, charge.begun)
+    if begun == 0 and run.record is not None:
+        begun = None  # a record was being written, so that some began
     if begun == 0:
         why = "its launcher was lost before a round began"
         book.abandon(run_id, randomized=False, why=why, attempt=attempt)

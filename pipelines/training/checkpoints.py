@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from beam_ldp.pipelines.training.settings import TrainSettings
 
 CHECKPOINT = "checkpoint.npz"
-_VERSION = 3
+_VERSION = 2
 _STATE, _TOLD, _CLIENTS = "state", "told", "clients_"
 # What a program is told anew where it goes on: a password may stand in it, or it changes nothing.
 _ANEW = {"release": ("ledger", "no_ledger"), "output": ("format", "mlflow_uri", "folder")}

@@ -14,10 +14,11 @@ import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.training.charge import ModelScore
+from beam_ldp.pipelines.training.checkpoints import address_of
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from mlflow_ldp.runs import IDENTITY_TAG, STAGING_TAG, shown_uri
+from mlflow_ldp.runs import IDENTITY_TAG, STAGING_TAG
 from tff_adapters import PrivacyReleaseManager
 
 
@@ -35,7 +36,7 @@ class TrainingLog:
         self, plan: TrainingPlan, tracker: Any | None, console: Console, address: str = ""
     ) -> None:
         self._plan, self._tracker, self._console = plan, tracker, console
-        self.address = shown_uri(address)
+        self.address = address and address_of(address)
 
     def charge(self, number: int, num_reports: int) -> None:
         """Before round `number`, or the epoch of that number."""

@@ -73,9 +73,14 @@ def train(
             model: bytes, beside: dict[str, list[ModelScore]]
         ) -> tuple[TrainRecord, dict[str, Any]]:
             left_out = clients.left_out.total()
-            found = release(
-                plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
-            )
+            try:
+                found = release(
+                    plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
+                )
+            except NotPublishedError:
+                if "run_id" not in charge.facts:  # its checkpoint is enough, for `--resume`
+                    folder.discard()
+                raise
             ran.settled, ran.kept = True, False
             return found
 

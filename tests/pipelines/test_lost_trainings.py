@@ -116,6 +116,16 @@ def test_a_record_that_was_being_written_does_not_hide_rounds(place):
     assert BudgetLedger().state.charge("lost").local_epsilon == 8.0
 
 
+def test_a_torn_record_beside_no_counted_round_is_charged_as_a_whole(place):
+    leave(place, 0)
+    partial = place / ".out.partial-0123abcd"
+    partial.mkdir()
+    (partial / "privacy.json").write_text('{"run_id": "lo')
+    code, said = finalize(place)
+    assert code == 0 and "how many rounds began is not known" in said
+    assert BudgetLedger().state.charge("lost").local_epsilon == 20.0
+
+
 def test_a_record_beside_no_counted_round_is_never_given_back(place):
     leave(place, 0)
     partial = place / ".out.partial-0123abcd"
