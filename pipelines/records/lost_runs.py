@@ -179,9 +179,8 @@ class Note:
     def write(self, staging: str) -> None:
         """Leave it, in one step: the note before it stays until this one is whole."""
         if outputs.is_local(staging):
-            replace_file(
-                Path(staging.removeprefix("file://")) / NOTE, outputs.as_json(asdict(self))
-            )
+            path = Path(staging.removeprefix("file://")) / NOTE
+            replace_file(path, outputs.as_json(asdict(self)), mode=0o666)  # less the umask
             return
         with FileSystems.create(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
             stream.write(outputs.as_json(asdict(self)))
@@ -215,7 +214,7 @@ class BegunRounds:
     it is closed, or until the process ends in whatever way.
 
     Attributes:
-        count: so many.
+        count: rounds, or shuffled epochs, that began.
 
     Raises:
         UnderWayError: if somebody else holds it.
@@ -237,7 +236,7 @@ class BegunRounds:
         self._add(WITHHELD if withheld else b".")
 
     def raise_to(self, count: int) -> None:
-        """At least so many began, as others know."""
+        """Count at least so many: the ledger or the checkpoint knows of them."""
         if count > self.count:
             self._add(b"." * (count - self.count))
 
@@ -262,8 +261,9 @@ def _locked(handle: int) -> bool:
     return os.fstat(handle).st_nlink > 0
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that its owner alone reads, in one step: there always is one that is whole.
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file in one step: there always is one that is whole. By default its owner alone reads
+    it.
 
     Its time of writing is a whole even second, which every file system keeps. Whoever puts a copy
     in its place leaves another one (`was_put_back`).
@@ -273,7 +273,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     aside = path.with_name(f".{path.name}")
     try:
-        handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import dp_accounting
@@ -158,6 +159,9 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
 def test_notes_of_releases_have_no_rounds(place):
     staging = place / ".out.staging-0123abcd"
     staging.mkdir()
+    before = os.umask(0o022)
     held().leave_note(str(staging), ends_with_launcher=True)
+    os.umask(before)
+    assert (staging / "run.json").stat().st_mode & 0o777 == 0o644, "others may finalize it"
     (found,) = find_lost_runs(str(place / "out"))
     assert found.note.rounds is None and not (staging / BEGUN).exists()
