@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Error, Message, MessageType
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
@@ -16,10 +25,14 @@ from flwr.supercore import log
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from flower_adapters.failures import failure_vector
 from flower_adapters.memory import ClientMemory, RefusedQuestionError
-from flower_adapters.messages import ARRAYS, ID_BYTES, Question, Report
+from flower_adapters.messages import ARRAYS, ID_BYTES, PRIVACY, Question, Report
 
 MEMORY = "privacy-memory"
 _FAULT = "a fault of this client, which stands in its log"
+_ANOTHER_STRATEGY = (
+    "none: clients with LocallyPrivateMod answer flower_adapters.LocallyPrivateFedAvg, whose "
+    "rounds have a price, and no other strategy"
+)
 
 
 class LocallyPrivateMod:
@@ -42,7 +55,8 @@ class LocallyPrivateMod:
     What a client tells is counted in its own file (`ClientMemory`), whose absolute path stands in
     the SuperNode's `--node-config` as `privacy-memory`; a server cannot raise the limit, and nor
     can it choose the mechanism: one of another configuration is refused. Messages other than
-    `train` are refused: evaluate on public data.
+    `train` are refused: evaluate on public data. Another strategy than `LocallyPrivateFedAvg` gets
+    nothing that it can read: it ends in an error that says so.
 
     What it cannot hide: how long the training took, which a SuperNode tells its SuperLink; that a
     process died of its training (memory, say); what is raised outside of mods, in the app's
@@ -66,6 +80,9 @@ class LocallyPrivateMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """The mod: calls the app, and answers with its report."""
+        if _of_another_strategy(message):
+            log(ERROR, "LocallyPrivateMod refuses: %s", _ANOTHER_STRATEGY)
+            return _unreadable(message)
         try:
             memory = self._memory(context)
             question = self._question(message)
@@ -146,6 +163,22 @@ class LocallyPrivateMod:
     def _report(self, update: np.ndarray) -> Report:
         payload = self.mechanism.pack_each(self.mechanism.randomize(update[None]))
         return Report(payload[0].tobytes(), secrets.token_bytes(ID_BYTES))
+
+
+def _of_another_strategy(message: Message) -> bool:
+    kind = message.metadata.message_type.partition(".")[0]
+    return kind == MessageType.TRAIN and PRIVACY not in message.content.config_records
+
+
+def _unreadable(message: Message) -> Message:
+    """A model that no strategy can read, and that says why.
+
+    Flower's own strategies pass over errors: they would run all their rounds, and end with no model
+    and no word.
+    """
+    nothing = Array(dtype="float32", shape=(0,), stype=_ANOTHER_STRATEGY, data=b"")
+    held = {ARRAYS: ArrayRecord({"none": nothing}), "metrics": MetricRecord({"num-examples": 1})}
+    return Message(RecordDict(held), reply_to=message)
 
 
 def _refusal(reason: str, message: Message) -> Message:

@@ -216,13 +216,7 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
     from beam_ldp.pipelines.records import charging
 
     run_id, charge = run.note.run_id, book.charge(run.note.run_id)
-    attempt = run.note.attempt
-    if run.released_nothing and run.note.rounds is not None:
-        why = "its launcher was lost before a round began"
-        book.abandon(run_id, randomized=False, why=why, attempt=attempt)
-        run.remove()
-        say("was lost before a round of its training began: its charge is given back")
-        return DONE
+    attempt = run.note.attempt_of(charge)
     if run.released_nothing:
         why = "its launcher was lost before any estimate left the workers"
         book.abandon(run_id, randomized=True, why=why, attempt=attempt)
@@ -255,10 +249,25 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
 
 
 def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
-    """A lost training is charged for the rounds that began; as a whole, if that is not known."""
-    run_id, price, begun = run.note.run_id, run.note.rounds, run.begun
+    """A lost training is charged for the rounds that began; as a whole, if that is not known.
+
+    Of ledger, file and checkpoint the one counts that knows of most: an older copy lowers nothing.
+    """
+    from beam_ldp.pipelines.training.checkpoints import most_begun
+
+    run_id, price = run.note.run_id, run.note.rounds
     assert price is not None
-    charge, attempt = book.charge(run_id), run.note.attempt
+    charge = book.charge(run_id)
+    attempt = run.note.attempt_of(charge)
+    begun = most_begun(run.staging, run.begun, charge.rounds_begun)
+    if begun == 0 and run.record is not None:
+        begun = None  # a record was being written, so that some began
+    if begun == 0:
+        why = "its launcher was lost before a round began"
+        book.abandon(run_id, randomized=False, why=why, attempt=attempt)
+        run.remove()
+        say("was lost before a round of its training began: its charge is given back")
+        return DONE
     if begun is None:
         about: dict[str, Any] = {"lost": "its launcher was lost; its rounds were not counted"}
         book.settle(run_id, charge.reserved, identity=charge.identity, attempt=attempt, about=about)
@@ -275,6 +284,8 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
         about=about,
     )
     say(f"was lost in its training: it counts as spent, at the {begun:,} rounds that began")
+    if run.begun is not None and run.begun < begun:
+        say(f"left a count of {run.begun:,} rounds: an older copy, which lowers nothing")
     return DONE
 
 

@@ -176,7 +176,7 @@ def _written(about: Setting) -> str:
 
 
 def _said(usage: Usage, about: Setting) -> str:
-    return SettingError(about.help).said(usage.flag_of)
+    return SettingError(about.help).said(usage.known_flag_of)
 
 
 def print_help(usage: Usage, argv: Sequence[str]) -> int | None:

@@ -119,6 +119,13 @@ def execute(
             f"{many(begun, 'round')} {verb(begun, 'is', 'are')} charged so far",
             highlight=False,
         )
+        if resumed.put_back:
+            console.print(
+                "[yellow]warning:[/yellow] the files that it goes on from know of "
+                f"{many(resumed.put_back, 'round')} fewer: they are older copies, which lower "
+                "nothing that is charged",
+                soft_wrap=True,
+            )
     with charged(plan, console, resumed) as (charge, run), workers_ended():
         return train_run.train(
             plan, clients, folder, charge, run, console, job=job or {}, resumed=resumed

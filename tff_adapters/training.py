@@ -262,8 +262,7 @@ class ChargedProcess(tff.learning.templates.LearningProcess):
 
     For programs that run rounds themselves, and may be killed and go on from a saved state
     (`tff.learning.programs.train_model` with a state manager): a round that ran and was lost was
-    charged, and its repetition is charged anew. The ledger so counts at least the rounds that ran;
-    `PrivacyReleaseManager`, which charges after a round, misses one that was saved, not released.
+    charged, and its repetition is charged anew. The ledger so counts at least the rounds that ran.
     What a client that sends nonsense adds to the cost of its round is not known before it, and not
     charged here: `tff_adapters.train` does. An epoch of `ShuffledEpochs` is charged at its first
     round. None of its other rounds is run but once, and after the one before it, by the same
@@ -332,7 +331,8 @@ class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
     give it the process's initial state, and it charges each round before any number of it is
     logged; a round that does not fit raises `BudgetExceededError`, and the program ends. That is
     after the round has run: to ask before, use `tff_adapters.train`, whose budget charges, and
-    leave `state` out here.
+    leave `state` out here. Where a program goes on (its first round here is not 0 or 1, or `state`
+    has run some), the round before is charged once more: it may have been saved and not released.
 
     Numbers are logged under their path in the structure (`aggregator/mean/reports`); arrays,
     text and model weights are not.
@@ -379,6 +379,8 @@ class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
         if self._state is not None and counts and key not in self._released:
             event = planned_event(self._state, max(counts[0], least_left(self._state)))
             if event is not None and not isinstance(event, dp_accounting.NoOpDpEvent):
+                if not self._released and (key > 1 or rounds_run(self._state)):
+                    self._tracker.charge(event, key - 1)
                 self._tracker.charge(event, key, num_reports=counts[0])
             self._released.add(key)
         self._tracker.log(numbers, key)

@@ -9,9 +9,18 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from beam_ldp.ledger.losses import CHANCES, Loss, exceeds, limit, no_loss, read_loss
+from beam_ldp.ledger.losses import (
+    CHANCES,
+    Loss,
+    exceeds,
+    limit,
+    no_loss,
+    read_loss,
+    released,
+)
 from beam_ldp.ledger.rows import (
     ABANDON,
+    BEGIN,
     REPLACE,
     RESERVE,
     RESUME,
@@ -116,7 +125,7 @@ class Charge:
         memoized: a repetition sends the same reports.
         attempt: token of the newest start; of what has ended, token of the start that ended it.
         attempts: how often the run was started.
-        began: token of the run of a pipeline, which was reserved when it was built; "" before.
+        run_token: of the run of a pipeline, which was reserved when it was built; "" before.
         count: parts of a block that are still open; 1 of other charges.
         reserved_local: the local epsilon at its worst.
         local_event: what people send, where `reserved` prices only what a trusted server publishes.
@@ -126,6 +135,8 @@ class Charge:
         tokens: what left: a token for each group's release ("" without groups).
         published: how often the same reports were released.
         overspent: what was released cost more than was reserved.
+        rounds_begun: rounds of a training that have begun, as its program said before each; None of
+            a charge whose rounds nobody counts here.
     """
 
     run_id: str
@@ -144,7 +155,7 @@ class Charge:
     memoized: bool
     attempt: str
     attempts: int = 1
-    began: str = ""
+    run_token: str = ""
     count: int = 1
     is_block: bool = False
     reserved_local: float = 0.0
@@ -155,6 +166,7 @@ class Charge:
     tokens: Mapping[str, str] = field(default_factory=dict)
     published: int = 0
     overspent: bool = False
+    rounds_begun: int | None = None
 
     @property
     def group(self) -> str:
@@ -164,7 +176,12 @@ class Charge:
     @property
     def settles(self) -> str:
         """Token of the one start that may settle."""
-        return self.began or self.attempt
+        return self.run_token or self.attempt
+
+    @property
+    def least_begun(self) -> int:
+        """Rounds that have begun, as far as the ledger knows."""
+        return self.rounds_begun or 0
 
     @property
     def event(self) -> dict[str, Any] | None:
@@ -232,11 +249,19 @@ def followed(charge: Charge, row: Row) -> Charge:
     body = row.body
     if row.kind == RESUME:
         began = str(body.get("began", ""))
-        first = began != "" and not charge.began
+        first = began != "" and not charge.run_token
         if charge.status != "reserved" or not (charge.memoized or first):
             raise ValueError("only an open charge of reports that stay the same can be resumed")
         attempts = charge.attempts + (not began)
-        return replace(charge, attempt=_name(body["attempt"]), attempts=attempts, began=began)
+        return replace(charge, attempt=_name(body["attempt"]), attempts=attempts, run_token=began)
+    if row.kind == BEGIN:
+        if (
+            charge.status != "reserved"
+            or charge.is_block
+            or int(body["begun"]) < charge.least_begun
+        ):
+            raise ValueError("the count of rounds that have begun never falls")
+        return replace(charge, attempt=_name(body["attempt"]), rounds_begun=int(body["begun"]))
     if row.kind == REPLACE:
         if charge.status != "settled":
             raise ValueError("only what was released can be released again")
@@ -271,7 +296,7 @@ def part_of(block: Charge, row: Row) -> Charge:
         identity=replace(block.identity, part=name),
         about=about,
         number=row.number,
-        began="",
+        run_token="",
         count=int(row.body["count"]),
         is_block=False,
     )
@@ -291,8 +316,8 @@ def _rest(block: Charge, count: int) -> Charge:
 def _ended(charge: Charge, row: Row) -> Charge:
     body = row.body
     about = {**charge.about, **body["about"]}
-    charge = replace(charge, attempt=str(body.get("attempt", "")))
     local = read_loss(body["local_epsilon"])
+    charge = replace(charge, attempt=str(body.get("attempt", "")), rounds_begun=body.get("begun"))
     if row.kind == ABANDON:
         loss = no_loss(charge.loss.divergences)
         return replace(charge, status="abandoned", about=about, local_epsilon=local, loss=loss)
@@ -325,6 +350,20 @@ def of_run(rows: Sequence[Row]) -> Charge:
             charge = followed(charge, row)
     left = int(rows[-1].body["left"])
     return _rest(charge, charge.count - left) if charge.is_block and charge.count else charge
+
+
+def leaves_rounds_out(charge: Charge, event: dict[str, Any]) -> bool:
+    """Whether an event is of fewer rounds than have begun, all of the reserved kind."""
+    (reserved, most), (kind, times) = _repetitions(released(charge.reserved)), _repetitions(event)
+    return kind == reserved and times < min(charge.least_begun, most)
+
+
+def _repetitions(event: dict[str, Any]) -> tuple[Any, int]:
+    """What an event (JSON) repeats, and how often."""
+    told = event["event"]
+    if told["kind"] == "SelfComposedDpEvent":
+        return told["event"], int(told["count"])
+    return told, 1
 
 
 def least_local(charge: Charge, body: dict[str, Any], told: float) -> float:

@@ -161,6 +161,11 @@ def checked_uri(uri: str) -> str:
             f"{MLFLOW_URI} must hold no password, which the ledger would keep for good: see "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
+    return absolute_uri(uri)
+
+
+def absolute_uri(uri: str) -> str:
+    """The address of MLflow's store, of files with their whole path."""
     if "://" not in uri and uri != "databricks":
         return Path(uri).absolute().as_uri()
     scheme, _, path = uri.partition(":///")

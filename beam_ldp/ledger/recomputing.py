@@ -30,6 +30,7 @@ from beam_ldp.ledger.losses import (
     shares,
 )
 from beam_ldp.ledger.rows import (
+    BEGIN,
     BUDGET,
     CHARGES,
     REPLACE,
@@ -132,7 +133,7 @@ class Replay:
             if population.charged:
                 self._stand(population, row, budget.period_of(body["time"]))
             self._budget_changed(population, row)
-        elif row.kind in CHARGES:
+        elif row.kind in CHARGES and row.kind != BEGIN:
             population = self.state.populations[body["population"]]
             self._stand(population, row, body["period"])
             if row.kind == RESERVE and population.quotas:

@@ -271,9 +271,9 @@ class LedgerReserving(LedgerReading):
         with self._writing(run_id, attempt) as it:
             charge = charge_of(it.appender, run_id)
             is_open = charge.status == "reserved"
-            if charge.began == attempt or (charge.memoized and charge.status == "settled"):
+            if charge.run_token == attempt or (charge.memoized and charge.status == "settled"):
                 return charge
-            if not is_open or (charge.began and not charge.memoized):
+            if not is_open or (charge.run_token and not charge.memoized):
                 raise LedgerError(
                     f"run {run_id!r} {'began before' if is_open else f'is {charge.status}'}, and "
                     "its charge covers one run of its pipeline. To ask people again, with new "

@@ -53,10 +53,11 @@ class BlockUsedUpError(LedgerError):
 FORMAT_VERSION = 2
 GENESIS, DATASET, RENAME, BUDGET, QUOTA = "genesis", "dataset", "rename", "budget", "quota"
 RESERVE, RESUME, SETTLE, ABANDON = "reserve", "resume", "settle", "abandon"
+BEGIN = "begin"  # a start of a training, or one more of its rounds: how many have begun
 REPLACE = "replace"  # a second publication: one event for both, in place of the first
 CHECKPOINT, TIME = "checkpoint", "time"
 PEOPLE, ACCEPT = "people", "accept"
-CHARGES = (RESERVE, RESUME, SETTLE, ABANDON, REPLACE)  # what a run's rows can be
+CHARGES = (RESERVE, RESUME, BEGIN, SETTLE, ABANDON, REPLACE)  # what a run's rows can be
 KINDS = (GENESIS, DATASET, RENAME, BUDGET, QUOTA, *CHARGES, CHECKPOINT, TIME, PEOPLE, ACCEPT)
 COLUMNS = ("run_id", "part", "release_key", "identity_digest", "population", "period")
 _LARGEST_INTEGER = 1 << 53  # beyond it, JSON numbers are floats

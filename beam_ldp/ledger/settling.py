@@ -12,6 +12,7 @@ from beam_ldp.ledger.charges import (
     finite,
     followed,
     least_local,
+    leaves_rounds_out,
     overspends,
     part_of,
     place,
@@ -27,6 +28,7 @@ from beam_ldp.ledger.opening import (
 )
 from beam_ldp.ledger.rows import (
     ABANDON,
+    BEGIN,
     REPLACE,
     SETTLE,
     BlockUsedUpError,
@@ -36,11 +38,50 @@ from beam_ldp.ledger.rows import (
     check_name,
     check_text,
 )
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 
 class LedgerSettling(LedgerReading):
-    """How a run ends."""
+    """How a run goes on, and how it ends."""
+
+    def begin_round(
+        self, run_id: str, begun: int, *, attempt: str, start: str | None = None
+    ) -> Charge:
+        """Write down how many rounds of a training have begun, before anybody is asked.
+
+        The count never falls, and the charge is settled for at least as many rounds: no file beside
+        the training, and no older copy of one, makes it cheaper.
+
+        Args:
+            run_id: of an open reservation of all rounds; no block.
+            begun: rounds in all, the one that begins now included; 0 before the first.
+            attempt: token of the start that runs the training.
+            start: token of a further start, which takes over from the one before: that may begin or
+                settle nothing from then on.
+
+        Raises:
+            LedgerError: if the charge has ended, another start took over, or more rounds have
+                begun already.
+        """
+        check_integer("begun", begun, 0)
+        if start is not None:
+            check_name("start", start)
+            self._check_anchors()
+        with self._writing(run_id, attempt) as it:
+            charge = charge_of(it.appender, run_id)
+            _check_attempt(charge, attempt, charge.attempt)
+            _check_open(charge)
+            if charge.is_block:
+                raise LedgerError(f"run {run_id!r} is a block, whose parts are settled one by one")
+            if begun < charge.least_begun:
+                raise LedgerError(
+                    f"{charge.least_begun:,} rounds of run {run_id!r} have begun: the count cannot "
+                    f"fall to {begun:,}"
+                )
+            told = {"attempt": start or attempt, "begun": begun, "left": charge.count}
+            it.append(BEGIN, {**place(charge), **told})
+            return followed(charge, it.rows[-1])
 
     def settle(
         self,
@@ -86,7 +127,7 @@ class LedgerSettling(LedgerReading):
         Raises:
             ReleasedBeforeError: if the charge, or this part of it, ended in any other way.
             LedgerError: if there is no such open reservation, another start of the run took over,
-                or the identity is another.
+                the identity is another, or more rounds have begun than the event is of.
             ValueError: for a committed schedule that was not reserved.
         """
         check_text("proof", proof)
@@ -112,6 +153,7 @@ class LedgerSettling(LedgerReading):
                 return _with_groups(it, charge, ended, label, more) if more else ended
             _check_open(charge)
             _check_attempt(charge, attempt, charge.settles)
+            _check_rounds(charge, told)
             if charge.is_block and charge.memoized:
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
             if charge.is_block:
@@ -138,7 +180,7 @@ class LedgerSettling(LedgerReading):
         Args:
             run_id: of an open reservation.
             randomized: whether people may have sent reports already; the local epsilon is then
-                spent. So it is where the run was started more than once.
+                spent. So it is where the run was started more than once, and where a round began.
             why, about: for the record.
             part: of a block, the window or round; "" for what is left of it.
             count: of what is left of a block, so many; default: all.
@@ -161,8 +203,9 @@ class LedgerSettling(LedgerReading):
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
-            asked = bool(charge.began) and not charge.is_block  # a launcher knows its windows
-            spent = randomized or asked or charge.attempts > 1
+            # Of the windows of a block, its launcher knows which were asked.
+            began = charge.least_begun > 0 or (bool(charge.run_token) and not charge.is_block)
+            spent = randomized or began or charge.attempts > 1
             it.append(
                 ABANDON,
                 {
@@ -178,14 +221,24 @@ class LedgerSettling(LedgerReading):
         self, charge: Charge, part: str, attempt: str | None, count: int = 1
     ) -> dict[str, Any]:
         """What every row says that ends a charge."""
+        counted = {} if charge.rounds_begun is None else {"begun": charge.rounds_begun}
         return {
             **place(charge, part=part),
+            **counted,
             "attempt": attempt or charge.settles,
             "count": count,
             "left": charge.count - count,
             "gives_back": charge.loss.to_json(),
             "gives_back_local": finite(charge.reserved_local),
         }
+
+
+def _check_rounds(charge: Charge, told: dict[str, Any]) -> None:
+    if leaves_rounds_out(charge, told):
+        raise LedgerError(
+            f"{charge.least_begun:,} rounds of run {charge.run_id!r} have begun, as the ledger "
+            "knows, and the event is of fewer"
+        )
 
 
 def _check_same(ended: Charge, attempt: str | None, facts: Mapping[str, Any]) -> None:

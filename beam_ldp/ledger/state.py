@@ -25,6 +25,7 @@ from beam_ldp.ledger.charges import (
     finite,
     followed,
     least_local,
+    leaves_rounds_out,
     part_of,
     release_key,
     reservation,
@@ -190,11 +191,17 @@ class LedgerState(Books):
         told = (charge.loss.to_json(), finite(charge.reserved_local))
         if not _equal(given, told) or (not charge.is_block and body["count"] != 1):
             raise ValueError("what is given back is what was reserved")
+        newest = ended.attempt in (charge.attempt, charge.settles)  # the launcher, or its graph
+        if not newest or ended.rounds_begun != charge.rounds_begun:
+            raise ValueError("what ends is the newest start, after all rounds that have begun")
         local = read_loss(body["local_epsilon"])
         if row.kind == ABANDON:
-            if local not in (0.0, charge.reserved_local):
+            least = charge.reserved_local if charge.rounds_begun else 0.0
+            if local not in (least, charge.reserved_local):
                 raise ValueError("what was randomized is spent")
             return
+        if leaves_rounds_out(charge, body["event"]):
+            raise ValueError("an event is of all rounds that have begun")
         said = local_loss_of(body["local_event"] or body["event"])
         if local < least_local(charge, body, said) / limit(1.0):
             raise ValueError("a settlement never lowers what was spent locally")

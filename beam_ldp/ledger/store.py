@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from beam_ldp.ledger.rows import CHECKPOINT, COLUMNS, RESERVE, Row
+from beam_ldp.ledger.rows import BEGIN, CHECKPOINT, COLUMNS, RESERVE, Row
 
 TABLE, VERSION_TABLE = "beam_ldp_ledger", "beam_ldp_ledger_version"
 SCHEMA = "0002"  # of the tables below; another one is refused
@@ -60,7 +60,10 @@ _LAST_CHECKPOINT = (
 _LAST_OF_RUN = sa.select(sa.func.max(_C.number)).where(_C.run_id == _VALUE).scalar_subquery()
 _ROWS_OF_RUN = _ROWS.where(
     (_C.run_id == _VALUE)
-    & ((_C.part == "") | (_C.part == sa.bindparam("part")) | (_C.number == _LAST_OF_RUN))
+    & (
+        ((_C.kind != BEGIN) & ((_C.part == "") | (_C.part == sa.bindparam("part"))))
+        | (_C.number == _LAST_OF_RUN)
+    )
 )
 _FIRST_OF_RELEASE = _ROWS.where((_C.release_key == _VALUE) & (_C.kind == RESERVE)).limit(1)
 _ROWS_OF_IDENTITY = _ROWS.where(_C.identity_digest == _VALUE)
@@ -372,7 +375,11 @@ class Reader:
         return next(iter(self._found(_LAST_CHECKPOINT)), None)
 
     def rows_of_run(self, run_id: str, part: str = "") -> list[Row]:
-        """Rows of a run; of a block, those of the whole, those of one part, and the last one."""
+        """Rows of a run; of a block, those of the whole, those of one part, and the last one.
+
+        Of the rows that count rounds only the last one, and none once the run has ended: each
+        holds the whole count, and so does the row that ends it.
+        """
         return self._found(_ROWS_OF_RUN, run_id, part=part)
 
     def first_of_release(self, release_key: str) -> Row | None:

@@ -27,6 +27,7 @@ from beam_ldp.ledger.charges import finite, release_key
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
 from beam_ldp.ledger.opening import MLFLOW_URI
 from beam_ldp.ledger.rows import (
+    BEGIN,
     BUDGET,
     CHECKPOINT,
     DATASET,
@@ -54,7 +55,7 @@ from beam_ldp.ledger.store import RowStore
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 _MOST_FAULTS = 20  # that the first row tells
-_RAISING = (RESERVE, RESUME, REPLACE)  # kinds that never lower what is spent
+_RAISING = (RESERVE, RESUME, BEGIN, REPLACE)  # kinds that never lower what is spent
 
 
 @dataclass(frozen=True)

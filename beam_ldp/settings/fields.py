@@ -18,13 +18,15 @@ METADATA = "setting"
 
 
 _NAME = re.compile(r"\{([a-z]+\.[a-z_]+)\}")
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 
 
 class SettingError(ValueError):
     """A setting is missing, unknown, or does not fit.
 
     The message names settings in braces, as `{people.id}`: `said` writes them as flags, `str` as
-    keys of a job file. What somebody wrote stands behind it as it is.
+    keys of a job file. What stands in double brackets is left out where a setting that it names
+    does not exist. What somebody wrote stands behind it as it is.
 
     Args:
         message: with names in braces.
@@ -36,9 +38,18 @@ class SettingError(ValueError):
         self.message = message
         self._got = "" if got is None else f", got {got}"
 
-    def said(self, name_of: Callable[[str], str]) -> str:
-        """The message with every name written by `name_of`, which is given `section.field`."""
-        return _NAME.sub(lambda name: name_of(name[1]), self.message) + self._got
+    def said(self, name_of: Callable[[str], str | None]) -> str:
+        """The message with every name written by `name_of`, which is given `section.field`.
+
+        >>> SettingError("needs {people.id}[[ and {release.id}]]").said({"people.id": "--id"}.get)
+        'needs --id'
+        """
+
+        def kept(part: re.Match[str]) -> str:
+            return part[1] if all(map(name_of, _NAME.findall(part[1]))) else ""
+
+        message = _OPTIONAL.sub(kept, self.message)
+        return _NAME.sub(lambda name: name_of(name[1]) or name[1], message) + self._got
 
     def __str__(self) -> str:
         return self.said(lambda name: name)

@@ -122,7 +122,7 @@ class Noise:
     dataset: str = setting(
         "",
         "declared name of the data set: its budget is charged, and it is part of the "
-        "release's identity (required with a ledger or {release.key_file})",
+        "release's identity (required with a ledger[[ or {release.key_file}]])",
         flag="dataset", metavar="NAME", basic=True,
     )  # fmt: skip
     id: str | None = setting(
@@ -132,7 +132,7 @@ class Noise:
     key_file: str | None = setting(
         None,
         "secret key of memoized noise, read by the workers: a retry then sends the same"
-        " report (needs {people.id} and {release.id})",
+        " report (needs {people.id}[[ and {release.id}]])",
         flag="memoize-key-file", metavar="FILE",
     )  # fmt: skip
     seed: int | None = setting(
@@ -150,8 +150,8 @@ class Noise:
     log: str | None = setting(
         None,
         "folder for records of who was asked what in which round, with people and answers "
-        "as keyed hashes, for `beam-ldp audit-interactivity` (needs {people.id}, "
-        "{release.dataset}, {release.id} and {release.log_key_file})",
+        "as keyed hashes, for `beam-ldp audit-interactivity` (needs {people.id}[[, "
+        "{release.dataset}]][[, {release.id}]] and {release.log_key_file})",
         flag="interaction-log", metavar="DIR",
     )  # fmt: skip
     log_key_file: str | None = setting(
@@ -190,7 +190,7 @@ class Charge:
 
     ledger: str | None = setting(
         None,
-        "ledger that holds the budget of {release.dataset}: the worst-case privacy cost"
+        "ledger that holds the budget[[ of {release.dataset}]]: the worst-case privacy cost"
         " is reserved there before anything is read, and a run over budget is refused "
         "(default: the environment variable BEAM_LDP_LEDGER; see `beam-ldp budget`)",
         flag="ledger", metavar="URL", basic=True,
@@ -261,7 +261,7 @@ class Privacy:
     )  # fmt: skip
     max_local_epsilon: float | None = setting(
         None,
-        "largest local epsilon to use, even where {privacy.epsilon} would allow a larger one "
+        "largest local epsilon to use[[, even where {privacy.epsilon} would allow a larger one]] "
         "(default: 8, which is odds of 2,981 to 1; docs/choosing.md says why)",
         POSITIVE, flag="max-local-epsilon", metavar="EPS0",
     )  # fmt: skip
@@ -474,7 +474,7 @@ class Output:
     mlflow_uri: str | None = setting(
         None,
         "MLflow tracking server (default: that of the ledger, else of MLFLOW_TRACKING_URI, else a "
-        "file in {output.folder})",
+        "file in the output folder)",
         flag="mlflow-uri", metavar="URI",
     )  # fmt: skip
     mlflow_experiment: str = setting(

@@ -117,6 +117,7 @@ ARTIFACTS = "privacy"
 RECORD_TAG = f"{NAMESPACE}.record_sha256"  # so that a release is logged once
 CHARGED_WITH_TAG = f"{NAMESPACE}.charged_with"  # the charge that holds the price of this run too
 IDENTITY_TAG = f"{NAMESPACE}.identity"  # digest of what was released about whom
+STAGING_TAG = f"{NAMESPACE}.staging"  # name of the folder that a training goes on in
 
 # What the interface shows a run and an experiment by.
 NOTE_TAG = "mlflow.note.content"
@@ -132,6 +133,15 @@ FLUSH_AT = 5000  # metrics that wait
 FLUSH_SECONDS = 10.0
 
 _Item = TypeVar("_Item")
+
+
+def shown_uri(uri: str) -> str:
+    """The address of a store without its password."""
+    parts = urlsplit(uri)
+    user, at, host = parts.netloc.rpartition("@")
+    if ":" in user:
+        uri = parts._replace(netloc=f"{user.partition(':')[0]}:***{at}{host}").geturl()
+    return re.sub(r"(?i)([?&][^=&]*pass[^=&]*=)[^&]*", r"\1***", uri)
 
 
 @dataclass(frozen=True)
@@ -150,11 +160,7 @@ class LoggedRun:
     @property
     def shown_uri(self) -> str:
         """The store, without a password."""
-        parts = urlsplit(self.tracking_uri)
-        user, at, host = parts.netloc.rpartition("@")
-        if ":" not in user:
-            return self.tracking_uri
-        return parts._replace(netloc=f"{user.partition(':')[0]}:***{at}{host}").geturl()
+        return shown_uri(self.tracking_uri)
 
     @property
     def link(self) -> str | None:

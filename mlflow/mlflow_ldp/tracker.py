@@ -79,6 +79,10 @@ class PrivacyTracker:
         columns: names and types of what is asked of people, for MLflow's data set input.
         num_users: how many people there are, for the same.
         quota: whose share of the budget is charged; "": what no quota keeps.
+        charged_elsewhere: whether the caller has a charge of its own for all of it ("yes", or why
+            not), for the record; no ledger is charged here then. Default: it has none.
+        goes_on: tags that no other run has: where MLflow holds a run with them, which an earlier
+            program left, that run is continued.
 
     Raises:
         BudgetExceededError, LedgerError: see `BudgetLedger`.
@@ -107,13 +111,16 @@ class PrivacyTracker:
         columns: Mapping[str, str] | None = None,
         num_users: int | None = None,
         quota: str = "",
+        charged_elsewhere: str | None = None,
+        goes_on: Mapping[str, str] | None = None,
     ) -> None:
         check_fraction("delta", delta)
         for name, value in (("epsilon", epsilon), ("local_epsilon_limit", local_epsilon_limit)):
             if value is not None:
                 check_positive(name, value)
         self.dataset, self.delta, self.quota = dataset, float(delta), quota
-        self._ledger = _open_ledger(ledger)
+        self._ledger = None if charged_elsewhere else _open_ledger(ledger)
+        self._charged = charged_elsewhere or ("yes" if self._ledger else "no: no ledger was named")
         self._limit, self._local_limit = epsilon, local_epsilon_limit
         self._adaptive = adaptive
         self.run_id = uuid.uuid4().hex  # of the charges; MLflow has its own
@@ -123,6 +130,7 @@ class PrivacyTracker:
             run_name=run_name or f"privacy of {dataset}",
             params={**self._params(), **(params or {})},
             inputs=lambda: [dataset_input(dataset, columns or {}, num_users)],
+            goes_on=goes_on,
         )
         self._orders, self._chances = self._fixed_filter()
         self._loss: Loss = no_loss(self._orders)
@@ -228,7 +236,7 @@ class PrivacyTracker:
     @property
     def charged(self) -> bool:
         """Whether a ledger holds the charges."""
-        return self._ledger is not None
+        return self._charged == "yes"
 
     @property
     def ledger_id(self) -> str:
@@ -251,7 +259,7 @@ class PrivacyTracker:
         return {
             f"{NAMESPACE}.dataset": self.dataset[:250],
             f"{NAMESPACE}.neighbours": "replace-one",
-            f"{NAMESPACE}.charged": "yes" if self.charged else "no: no ledger was named",
+            f"{NAMESPACE}.charged": self._charged,
         }
 
     # Inside ------------------------------------------------------------------------------------
@@ -312,7 +320,7 @@ class PrivacyTracker:
             if self._adaptive
             else "Rényi orders, and pure epsilons",
             f"{NAMESPACE}.proof_status": "proved",
-            f"{NAMESPACE}.charged": "yes" if self._ledger else "no: no ledger was named",
+            f"{NAMESPACE}.charged": self._charged,
             f"{NAMESPACE}.run_id": self.run_id,
         }
 

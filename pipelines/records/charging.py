@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -164,12 +165,16 @@ class RunCharge(NoCharge):
     ) -> None:
         """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
 
+        Of a training, the ledger is told of this start: one that goes on takes over from the one
+        before, so that of two copies of a staging folder only one does.
+
         Args:
             staging: the folder.
             ends_with_launcher: see `Note`.
             rounds: of a training, whose rounds are then counted by `begin_round`.
             overwrite: whether what is published may replace an output.
         """
+        goes_on, before = self._begun is not None, self._charge.attempt
         super().leave_note(staging, ends_with_launcher=ends_with_launcher, rounds=rounds)
         self._note = Note(
             self._run_id,
@@ -177,12 +182,42 @@ class RunCharge(NoCharge):
             ends_with_launcher,
             Launcher.this(),
             rounds,
-            self._charge.attempt,
+            uuid.uuid4().hex if goes_on else before,
             self._charge.identity.to_json(),
             self._publications,
             overwrite,
+            before if goes_on else None,
         )
         self._note.write(staging)
+        if self._begun is not None:
+            self._tell_ledger(start=self._note.attempt)
+
+    def begin_round(self, withheld: bool = False) -> None:
+        """Write down that one more round begins, in the staging folder and in the ledger.
+
+        Raises:
+            NotPublishedError: if the ledger does not take it; nobody may be asked then.
+        """
+        if self._begun is not None:
+            super().begin_round(withheld)
+            self._tell_ledger()
+
+    def _tell_ledger(self, start: str | None = None) -> None:
+        """How many rounds have begun, before anybody is asked."""
+        assert self._begun is not None
+        from beam_ldp.ledger import LedgerError, LedgerUnavailableError
+
+        try:
+            self._charge = self._ledger.begin_round(
+                self._run_id, self._begun.count, attempt=self._charge.attempt, start=start
+            )
+        except Exception as error:
+            ours = isinstance(error, (LedgerError, LedgerUnavailableError))
+            why = str(error) if ours else type(error).__name__
+            raise NotPublishedError(
+                f"the training ends here, since the ledger did not take the next round ({why}). "
+                "`beam-ldp train --resume` continues it; `beam-ldp finalize` ends its charge"
+            ) from None
 
     def let_go(self, staging: str) -> None:
         """Leave it to `beam-ldp finalize`, though this process may live on."""

@@ -5,7 +5,9 @@ folder vanishes when the run ends in any way but a kill, so a note that is still
 run under way or of a lost one. Of a lost run nothing was released if no estimate ever left the
 workers; that is provable where the job lived in the launcher's own process, which has ended.
 
-A training writes down every round before it begins, so that a lost one is charged for those.
+A training writes down every round before it begins, so that a lost one is charged for those: in the
+ledger, and in the staging folder, of which an older copy may be put back. The largest count is
+charged.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
@@ -29,11 +32,15 @@ from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.transforms.files import paths_matching
 
+if TYPE_CHECKING:
+    from beam_ldp.ledger import Charge
+
 NOTE = "run.json"
 BEGUN = "begun"  # one byte for every round that began
 WITHHELD = b"-"  # of one to which too few clients came; else "."
 _TOKEN = "[0-9a-f]{8}"  # of an output folder: see `outputs`
 _BINARY = "application/octet-stream"
+_EVEN = 2_000_000_000  # nanoseconds
 
 Ended = Literal["ended", "under way", "unknown"]
 
@@ -152,6 +159,7 @@ class Note:
         launcher: who runs it.
         rounds: of a training; None of a release.
         attempt: which start of the run; None where there was but one.
+        before: the start that this one takes over from, until the ledger says so.
         identity: what it releases, as `ReleaseIdentity.to_json` tells it.
         publications: name of the folder with hashes of its memoized reports, if there is one.
         overwrite: whether its output may replace another one.
@@ -166,6 +174,7 @@ class Note:
     identity: dict[str, Any] | None = None
     publications: tuple[str, ...] = ()
     overwrite: bool = False
+    before: str | None = None
 
     def write(self, staging: str) -> None:
         """Leave it, in place of an earlier one; on a full disk that stays."""
@@ -173,6 +182,10 @@ class Note:
         with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
             stream.write(outputs.as_json(asdict(self)))
         FileSystems.rename([aside], [f"{staging}/{NOTE}"])
+
+    def attempt_of(self, charge: Charge) -> str | None:
+        """The start that may end the charge: this one, or the one that it was to take over from."""
+        return self.before if charge.attempt == self.before else self.attempt
 
     @classmethod
     def read(cls, staging: str) -> Note | None:
@@ -195,28 +208,40 @@ class UnderWayError(ValueError):
 class BegunRounds:
     """How many rounds of a training began, in its staging folder: on disk before each begins.
 
-    Kept on local disks only: elsewhere nothing is, and a lost training is charged as a whole.
-    Whoever holds this runs the training, alone: the file is locked until it is closed, or until
-    the process ends in whatever way.
+    Kept on local disks only. Whoever holds this runs the training, alone: the file is locked until
+    it is closed, or until the process ends in whatever way.
+
+    Attributes:
+        count: rounds, or shuffled epochs, that began.
 
     Raises:
         UnderWayError: if somebody else holds it.
     """
 
     def __init__(self, staging: str) -> None:
-        self._kept = outputs.is_local(staging)
+        self._kept, self.count = outputs.is_local(staging), 0
         if self._kept:
             path = Path(staging.removeprefix("file://")) / BEGUN
             self._file = path.open("ab", buffering=0)
             if not _locked(self._file.fileno()):
                 self._file.close()
                 raise UnderWayError("another program runs or settles this training")
+            self.count = os.fstat(self._file.fileno()).st_size
             to_disk(path.parent)
 
     def begin(self, withheld: bool = False) -> None:
         """One more; whether its result will not be released, since too few clients came."""
+        self._add(WITHHELD if withheld else b".")
+
+    def raise_to(self, count: int) -> None:
+        """Count at least so many: the ledger or the checkpoint knows of them."""
+        if count > self.count:
+            self._add(b"." * (count - self.count))
+
+    def _add(self, marks: bytes) -> None:
+        self.count += len(marks)
         if self._kept:
-            self._file.write(WITHHELD if withheld else b".")
+            self._file.write(marks)
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -232,6 +257,37 @@ def _locked(handle: int) -> bool:
     except OSError:
         return False
     return os.fstat(handle).st_nlink > 0
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file in one step: there always is one that is whole. By default its owner alone reads
+    it.
+
+    Its time of writing is a whole even second, which every file system keeps. Whoever puts a copy
+    in its place leaves another one (`was_put_back`).
+
+    Raises:
+        OSError: if the disk does not take it; the old one stays.
+    """
+    aside = path.with_name(f".{path.name}")
+    try:
+        handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            written = time.time_ns() // _EVEN * _EVEN
+            os.utime(file.fileno(), ns=(written, written))
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except BaseException:  # a full disk, Ctrl-C
+        aside.unlink(missing_ok=True)
+        raise
+    to_disk(path.parent)
+
+
+def was_put_back(path: Path) -> bool:
+    """Whether a file of `replace_file` was written by another program, as `cp` does."""
+    return path.stat().st_mtime_ns % _EVEN != 0
 
 
 def to_disk(folder: Path) -> None:
@@ -274,13 +330,11 @@ class LostRun:
         """Whether that is proved."""
         if self.ended != "ended" or self.record is not None:
             return False
-        if self.note.rounds is not None:
-            return self.begun == 0
-        return not self.has_estimate
+        return self.note.rounds is None and not self.has_estimate
 
     @property
     def begun(self) -> int | None:
-        """Rounds of a training that began; None where that is not known.
+        """Rounds of a training that began, as its file counts; None where that is not known.
 
         A backup that was put back tells of fewer. Most programs that do that set the time of the
         last write, which then is not that of the last change of the file.

@@ -331,7 +331,7 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
     if note.identity is not None and record.get("identity") != note.identity:
         raise ValueError("the record belongs to another release than the run that left it")
     if record.get("publication", 1) == 1:
-        charging.settle(ledger, record, note.attempt, note.publications)
+        charging.settle(ledger, record, note.attempt_of(charge), note.publications)
     elif (charge.published, charge.report_digest) != (
         record["publication"],
         record["report_digest"],

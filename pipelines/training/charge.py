@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from tff_adapters import Flow
 
 
+_GOES_ON = (
+    "nothing was released, and its checkpoint is kept: `beam-ldp train --resume` continues this "
+    "training; where a ledger holds it, `beam-ldp finalize` ends its charge"
+)
+
+
 @dataclass(frozen=True)
 class ModelScore:
     """A model on public data, after so many rounds; what is not known is NaN.
@@ -67,6 +73,8 @@ class TrainingRun:
         stopped: why it ended before all rounds had run: "interrupted", "failed" or "too few"; else
             "".
         settled: whether the ledger knows what began, and that no more will.
+        kept: whether a checkpoint outlives this program: whoever goes on, or `beam-ldp finalize`,
+            ends the charge.
     """
 
     identity: ReleaseIdentity
@@ -82,6 +90,7 @@ class TrainingRun:
     emptied: int = 0
     stopped: str = ""
     settled: bool = False
+    kept: bool = False
 
     @property
     def recorded(self) -> int:
@@ -126,7 +135,9 @@ def charged(
     except NotPublishedError:  # it is settled, or is kept until somebody settles it
         raise
     except BaseException:
-        if "run_id" in charge.facts and not run.settled:
+        if run.kept:
+            console.print(_GOES_ON, soft_wrap=True)
+        elif "run_id" in charge.facts and not run.settled:
             _settle_part(plan, charge, run, console)
         raise
     finally:

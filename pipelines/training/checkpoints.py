@@ -11,10 +11,11 @@ Of shuffled epochs it is written where an epoch ends. Who is left of one that is
 file: a training goes on with another epoch, everybody in a new order, charged as such, and nobody
 reports twice in one.
 
-How many rounds are charged is not for the checkpoint to say. Each is counted on disk before it
-begins, in a file of its own, and that many stay charged, whatever the checkpoint knows of: a round
-whose result it lacks is lost, or was withheld, as the file says, and one fewer is run. Where that
-count cannot be what was written last, nothing goes on.
+How many rounds are charged is not for the checkpoint to say. Each is counted before it begins, in
+the ledger and in a file of its own, and the largest count of the three is charged: a round whose
+result the checkpoint lacks is lost, or was withheld, as the file says, and one fewer is run. So an
+older copy of a file makes nothing cheaper. Where no ledger counts and the file cannot be what was
+written last, nothing goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,7 +44,8 @@ from beam_ldp.pipelines.records.lost_runs import (
     Note,
     UnderWayError,
     lost_stagings,
-    to_disk,
+    replace_file,
+    was_put_back,
 )
 from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.usage.train import USAGE
@@ -84,6 +85,7 @@ class Checkpoint:
         clients: what the host keeps of them, by name.
         order: of whose clients that is (`order_of`); "" where nothing is kept of them, or files do
             not name them.
+        tracking: address of MLflow's store, without a password; "" where nothing is logged.
     """
 
     identity: dict[str, Any]
@@ -99,6 +101,7 @@ class Checkpoint:
     clients: dict[str, np.ndarray] = field(default_factory=dict)
     rounds_per_event: int = 1
     order: str = ""
+    tracking: str = ""
 
     def write(self, staging: str) -> None:
         """In one step, so that there always is one that is whole. Raises OSError."""
@@ -108,19 +111,7 @@ class Checkpoint:
         arrays |= {f"{_CLIENTS}{name}": array for name, array in self.clients.items()}
         stream = io.BytesIO()
         np.savez(stream, **arrays, **{_TOLD: np.array(json.dumps(told))})  # type: ignore[arg-type]
-        path = _path(staging, CHECKPOINT)
-        aside = path.with_name(f".{path.name}")
-        try:
-            handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(stream.getvalue())
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(path)
-        except BaseException:  # a full disk, Ctrl-C: the one before stays
-            aside.unlink(missing_ok=True)
-            raise
-        to_disk(path.parent)
+        replace_file(_path(staging, CHECKPOINT), stream.getvalue())
 
     @classmethod
     def read(cls, staging: str) -> Checkpoint | None:
@@ -157,6 +148,11 @@ def _path(staging: str, name: str) -> Path:
     return Path(staging.removeprefix("file://")) / name
 
 
+def has_checkpoint(staging: str) -> bool:
+    """Whether somebody could go on from here."""
+    return outputs.is_local(staging) and _path(staging, CHECKPOINT).exists()
+
+
 def order_of(names: Sequence[str], key: str = "") -> str:
     """What tells another order of clients, or others of them, but once in four billion times.
 
@@ -179,32 +175,58 @@ def counted(staging: str) -> tuple[int, tuple[int, int]]:
     return found.st_size, (found.st_ino, found.st_ctime_ns)
 
 
-def rounds_lost(checkpoint: Checkpoint, staging: str) -> tuple[int, int]:
+def rounds_lost(
+    checkpoint: Checkpoint, staging: str, in_ledger: int | None = None
+) -> tuple[int, int]:
     """Rounds that began and whose results are not in the state: they stay charged.
+
+    Args:
+        checkpoint: of the state.
+        staging: the folder with the count of rounds.
+        in_ledger: how many began as the ledger knows; None where it does not.
 
     Returns:
         Those that were lost, and those that were withheld because too few clients came.
 
     Raises:
-        CheckpointError: if the count of rounds was put back, so that nobody knows how many began.
+        CheckpointError: if no ledger counts and the files were put back, so that nobody knows how
+            many rounds began; or if the state has results of more.
     """
     begun, counter = counted(staging)
     file = _path(staging, BEGUN).stat()
+    most = max(begun, checkpoint.begun, in_ledger or 0)
     withheld = _path(staging, BEGUN).read_bytes().count(WITHHELD)
-    lost = begun * checkpoint.rounds_per_event - withheld - checkpoint.rounds
-    restored = (
+    lost = most * checkpoint.rounds_per_event - withheld - checkpoint.rounds
+    restored = in_ledger is None and (
         begun < checkpoint.begun
-        or lost < 0
         or counter[0] != checkpoint.counter[0]
         or file.st_mtime_ns != file.st_ctime_ns
         or (begun == checkpoint.begun and counter != checkpoint.counter)
+        or was_put_back(_path(staging, CHECKPOINT))
     )
-    if restored:
+    if restored or lost < 0:
         raise CheckpointError(
             f"{staging} was copied, or restored from a backup: how many rounds began is not known, "
-            "and none must be run that nobody charges. `beam-ldp finalize` ends its charge"
+            "and no ledger counts them. Start another training"
         )
     return lost, withheld
+
+
+def most_begun(staging: str, in_file: int | None, in_ledger: int | None) -> int | None:
+    """The largest count of rounds that began; None where nobody knows one.
+
+    Args:
+        staging: the folder that may hold a checkpoint, which counts too.
+        in_file, in_ledger: what the file and the ledger count; None where they do not.
+    """
+    try:
+        checkpoint = Checkpoint.read(staging)
+    except CheckpointError:  # nothing can be said of it
+        checkpoint, in_file = None, None
+    if in_file is None and in_ledger is None:
+        return None
+    in_checkpoint = 0 if checkpoint is None else checkpoint.begun
+    return max(in_file or 0, in_ledger or 0, in_checkpoint)
 
 
 @dataclass(frozen=True)
@@ -219,6 +241,8 @@ class Resumed:
         begun: the count of rounds, locked.
         rounds_begun: so many of them.
         withheld: of them, those to which too few clients came.
+        held: the ledger and the reservation in it; None where no ledger has it.
+        put_back: of the rounds, those that the file did not count: it is an older copy.
     """
 
     checkpoint: Checkpoint
@@ -228,6 +252,8 @@ class Resumed:
     begun: BegunRounds
     rounds_begun: int
     withheld: int = 0
+    held: tuple[BudgetLedger, Charge] | None = None
+    put_back: int = 0
 
     @property
     def identity(self) -> ReleaseIdentity:
@@ -281,28 +307,14 @@ class Resumed:
                 a smaller price. A larger one, of an earlier version, is enough: what ran and what
                 runs is settled at what is proved of it now.
         """
-        url, charged = reserving.ledger_url(settings), self.checkpoint.charged
-        if self.note is None:
-            if url is not None:
+        charged = self.checkpoint.charged
+        if self.held is None:
+            if reserving.ledger_url(settings) is not None:
                 raise CheckpointError(
                     f"this training is not charged ({charged}), and goes on only so: --no-ledger"
                 )
             return NoCharge(charged, self.begun)
-        if url is None:
-            raise CheckpointError("--ledger must name the ledger that holds this training")
-        with reserving.ledger_errors():
-            from beam_ldp.ledger import BudgetLedger
-
-            ledger = BudgetLedger(url)
-            here = ledger.ledger_id == self.note.ledger_id and ledger.has_run(self.note.run_id)
-            charge = ledger.charge(self.note.run_id) if here else None
-        if charge is None:
-            raise CheckpointError("--ledger: this training was charged to another ledger")
-        if charge.status != "reserved" or charge.attempt != self.note.attempt:
-            raise CheckpointError(
-                f"run {charge.run_id!r} is {charge.status} already: what ran of it is charged, and "
-                "another round would not be. Start another training"
-            )
+        ledger, charge = self.held
         if charge.identity != self.identity:
             raise CheckpointError("the ledger's charge of that name is of another training")
         if _costs_more(ledger, charge, event, sent):
@@ -311,6 +323,36 @@ class Resumed:
                 "`beam-ldp finalize` ends its charge"
             )
         return RunCharge(ledger, charge, begun=self.begun)
+
+
+def _held(note: Note, settings: TrainSettings) -> tuple[BudgetLedger, Charge]:
+    """The ledger that a training was charged to, and its reservation there.
+
+    Raises:
+        CheckpointError: if it is another ledger, the charge has ended, or another start took over.
+    """
+    url = reserving.ledger_url(settings)
+    if url is None:
+        raise CheckpointError("--ledger must name the ledger that holds this training")
+    with reserving.ledger_errors():
+        from beam_ldp.ledger import BudgetLedger
+
+        ledger = BudgetLedger(url)
+        here = ledger.ledger_id == note.ledger_id and ledger.has_run(note.run_id)
+        charge = ledger.charge(note.run_id) if here else None
+    if charge is None:
+        raise CheckpointError("--ledger: this training was charged to another ledger")
+    if charge.status != "reserved":
+        raise CheckpointError(
+            f"run {charge.run_id!r} is {charge.status} already: what ran of it is charged, and "
+            "another round would not be. Start another training"
+        )
+    if charge.attempt != note.attempt_of(charge):
+        raise CheckpointError(
+            f"another start of run {charge.run_id!r} took over, from a copy of this folder: it "
+            "continues there, or `beam-ldp finalize` ends its charge there"
+        )
+    return ledger, charge
 
 
 def _costs_more(
@@ -386,19 +428,44 @@ def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -
             f"--resume {output}: it is finished already, and `beam-ldp finalize {output}` "
             "publishes it"
         )
-    lost, withheld = rounds_lost(checkpoint, staging)
+    from beam_ldp.pipelines.training.settings import check_train
+
     ((_, started),) = jobs_of(checkpoint.job)
-    here = Arguments({"output": {"folder": output}}, [])
+    here = Arguments({"output": {"folder": output, **_tracking(checkpoint, given)}}, [])
     told = Arguments({n: v for n, v in given.settings.items() if n != "training"}, [])
-    return Resumed(
-        checkpoint,
-        here.over(told).over(started),
-        _token(staging),
-        note,
-        begun,
-        checkpoint.rounds + lost + withheld,
-        withheld,
-    )
+    goes_on = here.over(told).over(started)
+    held = None if note is None else _held(note, check_train(goes_on))
+    in_ledger = None if held is None else held[1].rounds_begun
+    lost, withheld = rounds_lost(checkpoint, staging, in_ledger)
+    rounds = checkpoint.rounds + lost + withheld
+    put_back = max(0, rounds - begun.count * checkpoint.rounds_per_event)
+    begun.raise_to(rounds // checkpoint.rounds_per_event)
+    token = _token(staging)
+    return Resumed(checkpoint, goes_on, token, note, begun, rounds, withheld, held, put_back)
+
+
+def _tracking(checkpoint: Checkpoint, given: Arguments) -> dict[str, str]:
+    """MLflow's store, which is the one that the training began to log to.
+
+    Raises:
+        CheckpointError: if another one is named, or its password is not known any more.
+    """
+    kept, named = checkpoint.tracking, given["output"].get("mlflow_uri")
+    if named is not None and address_of(named) != kept:
+        raise CheckpointError(
+            f"--mlflow-uri: this training is logged to {kept or 'no store'}, and goes on there"
+        )
+    if named is None and "***" in kept:
+        raise CheckpointError(f"--mlflow-uri must name {kept} with its password, which is not kept")
+    return {"mlflow_uri": named or kept} if kept else {}
+
+
+def address_of(uri: str) -> str:
+    """The address of MLflow's store as a checkpoint keeps it: absolute, without a password."""
+    from beam_ldp.ledger.opening import absolute_uri
+    from mlflow_ldp.runs import shown_uri
+
+    return shown_uri(absolute_uri(uri))
 
 
 def _token(staging: str) -> str:
@@ -431,7 +498,7 @@ class Keeper:
 
     Attributes:
         staging: where; on a store nothing is written.
-        identity, job, charged, planned, rounds_per_event, order: as in each checkpoint.
+        identity, job, charged, planned, rounds_per_event, order, tracking: as in each checkpoint.
     """
 
     staging: str
@@ -441,6 +508,7 @@ class Keeper:
     planned: int
     rounds_per_event: int = 1
     order: str = ""
+    tracking: str = ""
 
     def keep(
         self,
@@ -457,6 +525,7 @@ class Keeper:
         Checkpoint(
             self.identity.to_json(), self.job, self.charged, Launcher.this(), self.planned, begun,
             counter, rounds, points, list(state), clients, self.rounds_per_event, self.order,
+            self.tracking,
         ).write(self.staging)  # fmt: skip
 
 

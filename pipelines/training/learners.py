@@ -169,10 +169,10 @@ class LocalCentralLearner(Learner):
         return {"messages": self._ledgers.participations}
 
     def _recall(self, resumed: Resumed) -> None:
-        """Nobody knows who was in a round that was lost: everybody may have been."""
+        """Nobody knows who was in a round after the checkpoint: everybody may have been."""
         super()._recall(resumed)
-        sent = resumed.checkpoint.clients["messages"]
-        self._ledgers.recall(sent, resumed.rounds_begun, resumed.lost)
+        sent, rounds = resumed.checkpoint.clients["messages"], resumed.rounds_begun
+        self._ledgers.recall(sent, rounds, rounds - resumed.checkpoint.begun)
 
     def report(self) -> str:
         return self._ledgers.report(self.plan.settings.privacy.delta, self._targets)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +13,12 @@ from rich.console import Console
 import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.training.charge import ModelScore
+from beam_ldp.pipelines.training.checkpoints import address_of
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from mlflow_ldp.runs import IDENTITY_TAG
+from mlflow_ldp.runs import IDENTITY_TAG, STAGING_TAG
 from tff_adapters import PrivacyReleaseManager
 
 
@@ -31,10 +29,14 @@ class TrainingLog:
         plan: what is trained.
         tracker: charges each round in the record; None for no record.
         console: for warnings.
+        address: of the store; "" for no record.
     """
 
-    def __init__(self, plan: TrainingPlan, tracker: Any | None, console: Console) -> None:
+    def __init__(
+        self, plan: TrainingPlan, tracker: Any | None, console: Console, address: str = ""
+    ) -> None:
         self._plan, self._tracker, self._console = plan, tracker, console
+        self.address = address and address_of(address)
 
     def charge(self, number: int, num_reports: int) -> None:
         """Before round `number`, or the epoch of that number."""
@@ -91,9 +93,16 @@ class TrainingLog:
 
 @contextmanager
 def training_log(
-    plan: TrainingPlan, charge: NoCharge, identity: ReleaseIdentity, console: Console
+    plan: TrainingPlan,
+    charge: NoCharge,
+    identity: ReleaseIdentity,
+    console: Console,
+    staging: str,
 ) -> Iterator[TrainingLog]:
-    """The record of this training in MLflow, unless it is not wanted or not installed."""
+    """The record of this training in MLflow, unless it is not wanted or not installed.
+
+    One that goes on, in the same staging folder, goes on in its run too.
+    """
     settings = plan.settings
     if settings.output.no_mlflow or not mlflow_ldp.available():
         if not settings.output.no_mlflow:
@@ -102,36 +111,25 @@ def training_log(
         return
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    import mlflow
+
     assert settings.output.folder is not None
     folder = outputs.OutputFolder(settings.output.folder, checked=False)
     uri = run.tracking_uri(settings.output, folder, charge.mlflow_uri)
-    with _no_ledger(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="no ledger is named")
-        tracker = mlflow_ldp.PrivacyTracker(
-            settings.dataset,
-            settings.privacy.delta,
-            adaptive=False,
-            tracking_uri=uri,
-            experiment=settings.output.mlflow_experiment,
-            run_name=f"train {plan.model} on {settings.dataset}",
-            params=_params(plan, charge),
-            num_users=plan.data.num_clients,
-        )
+    tracker = mlflow_ldp.PrivacyTracker(
+        settings.dataset,
+        settings.privacy.delta,
+        adaptive=False,
+        tracking_uri=uri,
+        experiment=settings.output.mlflow_experiment,
+        run_name=f"train {plan.model} on {settings.dataset}",
+        params=_params(plan, charge),
+        num_users=plan.data.num_clients,
+        charged_elsewhere=charge.facts["charged"],
+        goes_on={IDENTITY_TAG: identity.digest.hex(), STAGING_TAG: Path(staging).name},
+    )
     with tracker:
-        told = {"privacy.charged": charge.facts["charged"]}  # the tracker knows no ledger
-        tracker.tag(told | {IDENTITY_TAG: identity.digest.hex()})
-        yield TrainingLog(plan, tracker, console)
-
-
-@contextmanager
-def _no_ledger() -> Iterator[None]:
-    """The whole training is charged by its own reservation: a tracker must not charge it again."""
-    url = os.environ.pop(LEDGER_VARIABLE, None)
-    try:
-        yield
-    finally:
-        if url is not None:
-            os.environ[LEDGER_VARIABLE] = url
+        yield TrainingLog(plan, tracker, console, uri or mlflow.get_tracking_uri())
 
 
 def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:

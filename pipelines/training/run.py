@@ -16,7 +16,13 @@ from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.baselines import baselines
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.checkpoints import CheckpointError, Keeper, Resumed, order_of
+from beam_ldp.pipelines.training.checkpoints import (
+    CheckpointError,
+    Keeper,
+    Resumed,
+    has_checkpoint,
+    order_of,
+)
 from beam_ldp.pipelines.training.learner import Learner
 from beam_ldp.pipelines.training.learners import learner_for
 from beam_ldp.pipelines.training.log import TrainingLog, training_log
@@ -57,26 +63,35 @@ def train(
             way: what there is is kept.
     """
     plan = plan.for_release(ran.identity)
-    with folder.staging() as staging, training_log(plan, charge, ran.identity, console) as log:
-        charge.leave_note(
-            staging,
-            ends_with_launcher=True,
-            rounds=plan.round_price,
-            overwrite=plan.settings.output.overwrite,
-        )
+    folder.keep = ran.kept = resumed is not None  # until something newer is whole
+    with (
+        folder.staging() as staging,
+        training_log(plan, charge, ran.identity, console, staging) as log,
+    ):
 
         def released(
             model: bytes, beside: dict[str, list[ModelScore]]
         ) -> tuple[TrainRecord, dict[str, Any]]:
             left_out = clients.left_out.total()
-            found = release(
-                plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
-            )
-            ran.settled = True
+            try:
+                found = release(
+                    plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
+                )
+            except NotPublishedError:
+                if "run_id" not in charge.facts:  # its checkpoint is enough, for `--resume`
+                    folder.discard()
+                raise
+            ran.settled, ran.kept = True, False
             return found
 
         kept = None
         try:
+            charge.leave_note(
+                staging,
+                ends_with_launcher=True,
+                rounds=plan.round_price,
+                overwrite=plan.settings.output.overwrite,
+            )
             learner = learner_for(plan, clients)
             kept = _begun(learner, staging, charge, ran, log, job, resumed)
             state = rounds(learner, charge, ran, log, console, kept)
@@ -87,8 +102,13 @@ def train(
             raise
         except BaseException as error:
             if kept is not None and kept.rounds:
-                _release_last(learner, kept, ran, error, released, console)
+                folder.keep = ran.kept = has_checkpoint(staging)
+                if _release_last(learner, kept, ran, error, released, console):
+                    folder.keep = ran.kept = False
+            if ran.kept:
+                charge.let_go(staging)
             raise _as_told(error) from (error if isinstance(error, Exception) else None)
+        folder.keep = ran.kept = has_checkpoint(staging)
         record, curves = released(model, beside)
         logged = log.finish(folder, record, charge)
     return TrainingResult(plan, record, curves, folder.path, logged, ran.report)
@@ -118,15 +138,15 @@ def _begun(
         state = learner.go_on(resumed)
         check_events(plan, state, ran.recorded)
         ran.most_messages = learner.most_messages
-        for number in range(
-            plan.events_of(ran.begun)
-        ):  # the run in MLflow is a new one, and knows of none
+        for number in range(plan.events_of(ran.begun)):  # the tracker is a new one
             log.charge(number, plan.reports_per_round)
         order = resumed.checkpoint.order
     else:
         order = order_of(learner.clients.names) if learner.kept_of_clients() else ""
     charged = charge.facts["charged"]
-    keeper = Keeper(staging, ran.identity, job, charged, plan.rounds, plan.rounds_per_event, order)
+    keeper = Keeper(
+        staging, ran.identity, job, charged, plan.rounds, plan.rounds_per_event, order, log.address
+    )
     return Kept(learner, ran, keeper, state)
 
 
@@ -137,8 +157,8 @@ def _release_last(
     error: BaseException,
     released: Callable[[bytes, dict[str, list[ModelScore]]], Any],
     console: Console,
-) -> None:
-    """Release the model after the last round that ended; nothing, where that cannot be.
+) -> bool:
+    """Release the model after the last round that ended; whether nobody need go on with it.
 
     Raises:
         NotPublishedError: as `release` does.
@@ -167,9 +187,10 @@ def _release_last(
             f"released ({type(failed).__name__})",
             soft_wrap=True,
         )
-        return
+        return isinstance(failed, SamplingMismatchError)  # which it is whoever tries again
     console.print(
         f"the model after round {kept.rounds:,} is released; {many(ran.begun, 'round')} "
         f"{verb(ran.begun, 'is', 'are')} charged",
         soft_wrap=True,
     )
+    return True

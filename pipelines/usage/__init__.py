@@ -110,9 +110,13 @@ class Usage:
             for name, about in part.settings.items():
                 yield part, name, about
 
-    def flag_of(self, name: str) -> str:
-        """The flag of `section.field`, for messages; the name itself where there is none."""
+    def known_flag_of(self, name: str) -> str | None:
+        """The flag of `section.field`; None where the program lacks that setting."""
         for part, field_name, about in self:
             if name == f"{part.home}.{field_name}":
                 return f"--{about.flag}"
-        return name
+        return None
+
+    def flag_of(self, name: str) -> str:
+        """The flag of `section.field`, for messages; the name itself where there is none."""
+        return self.known_flag_of(name) or name

@@ -72,6 +72,20 @@ def test_a_server_that_starts_anew_gets_the_same_reports_and_pays_again(tmp_path
 
 
 @pytest.mark.exact
+def test_a_checkpoint_that_is_put_back_makes_no_round_cheaper(tmp_path, ledger):
+    """The ledger holds a round that ran twice, twice; clients repeat their reports."""
+    kept = tmp_path / "model.npz"
+    for rounds, charged in ((1, 1), (2, 2), (2, 3)):
+        with tracker(tmp_path, ledger) as budget:
+            last = run(tmp_path, rounds, budget, training="t", checkpoint=kept)
+        assert BudgetLedger(ledger.url).status("digits").local_spent == 2.0 * charged
+        if rounds == 1:
+            old = kept.read_bytes()
+        kept.write_bytes(old)
+    assert last.train_metrics_clientapp[2]["reports"] == 4 and told(tmp_path) == [4.0] * 4
+
+
+@pytest.mark.exact
 def test_a_server_that_starts_anew_after_later_rounds_is_refused(tmp_path):
     run(tmp_path, 2)
     again = run(tmp_path, 1)

@@ -247,6 +247,32 @@ def test_without_a_ledger_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.data.params["privacy.charged"].startswith("no")
 
 
+def test_what_is_charged_elsewhere_says_so_and_is_charged_once(
+    monkeypatch: pytest.MonkeyPatch, ledger: BudgetLedger
+) -> None:
+    """Nothing is said of a missing ledger, and the ledger of the environment is left alone. A
+    program that goes on does so in the same run."""
+    monkeypatch.setenv("BEAM_LDP_LEDGER", ledger.url)
+    for step in (0, 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tracker = PrivacyTracker(
+                "visits", 1e-6, charged_elsewhere="yes", goes_on={"privacy.staging": "out-0123"}
+            )
+        with tracker:
+            tracker.charge(PURE, step)
+    found = mlflow.search_runs(
+        filter_string="tags.`privacy.staging` = 'out-0123'", output_format="list",
+        search_all_experiments=True,
+    )  # fmt: skip
+    assert [run.info.run_id for run in found] == [tracker.mlflow_run_id]
+    assert [step for step, _ in history(tracker.mlflow_run_id, "epsilon")] == [0, 1]
+    run = mlflow.get_run(tracker.mlflow_run_id)
+    assert (run.info.status, run.data.tags["privacy.charged"]) == ("FINISHED", "yes")
+    assert run.data.params["privacy.charged"] == "yes"
+    assert ledger.status("visits").local_committed == 0.0
+
+
 @pytest.mark.parametrize(
     "how", [{"delta": 0.0}, {"delta": 1.0}, {"epsilon": 0.0}, {"local_epsilon_limit": math.nan}]
 )

@@ -431,4 +431,4 @@ def test_of_many_runs_at_once_one_begins(place: Place) -> None:
     for thread in threads:
         thread.join()
     assert len(began) == 1 and len(refused) == 7
-    assert place.ledger.charge("run").began == began[0]
+    assert place.ledger.charge("run").run_token == began[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import dp_accounting
@@ -116,6 +117,16 @@ def test_a_record_that_was_being_written_does_not_hide_rounds(place):
     assert BudgetLedger().state.charge("lost").local_epsilon == 8.0
 
 
+def test_a_torn_record_beside_no_counted_round_is_charged_as_a_whole(place):
+    leave(place, 0)
+    partial = place / ".out.partial-0123abcd"
+    partial.mkdir()
+    (partial / "privacy.json").write_text('{"run_id": "lo')
+    code, said = finalize(place)
+    assert code == 0 and "how many rounds began is not known" in said
+    assert BudgetLedger().state.charge("lost").local_epsilon == 20.0
+
+
 def test_a_record_beside_no_counted_round_is_never_given_back(place):
     leave(place, 0)
     partial = place / ".out.partial-0123abcd"
@@ -136,10 +147,11 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
     charge = held()
     charge.begin_round()  # without a note nothing is counted
     charge.leave_note(str(staging), ends_with_launcher=True, rounds=PRICE)
-    assert len(synced) == 1  # the folder, so that the file is there
+    assert len(synced) == 3  # the folder, so that the file is there; the note, and its folder
     for count in (1, 2):
         charge.begin_round()
-        assert (staging / BEGUN).stat().st_size == count and len(synced) == 1 + count
+        assert (staging / BEGUN).stat().st_size == count and len(synced) == 3 + count
+        assert BudgetLedger().charge("lost").begun == count
     NoCharge("no").begin_round()
     assert Note.read(str(staging)).rounds == PRICE
 
@@ -147,6 +159,9 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
 def test_notes_of_releases_have_no_rounds(place):
     staging = place / ".out.staging-0123abcd"
     staging.mkdir()
+    before = os.umask(0o022)
     held().leave_note(str(staging), ends_with_launcher=True)
+    os.umask(before)
+    assert (staging / "run.json").stat().st_mode & 0o777 == 0o644, "others may finalize it"
     (found,) = find_lost_runs(str(place / "out"))
     assert found.note.rounds is None and not (staging / BEGUN).exists()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
+from beam_ldp.pipelines import usage as usages
 from beam_ldp.pipelines.flags import Arguments, UsageError, help_text, read_flags
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings
 from beam_ldp.pipelines.frequency import Frequency
@@ -131,6 +134,24 @@ def test_help_shows_what_one_needs_and_help_all_the_rest(program: str) -> None:
         assert shown == (about.flag in basic), about.flag
         assert f"--{about.flag}" in every
     assert "{" not in every.split("examples:")[0] and "the rest" not in few and "--help-all" in few
+
+
+USAGES = {
+    found.name: found
+    for module in pkgutil.iter_modules(usages.__path__)
+    for found in vars(import_module(f"{usages.__name__}.{module.name}")).values()
+    if isinstance(found, usages.Usage)
+}
+
+
+@pytest.mark.parametrize("program", sorted(USAGES))
+def test_help_names_no_setting_that_the_program_lacks(program: str) -> None:
+    """Settings are shared by programs, and what one says of another must be there."""
+    assert len(USAGES) >= 15
+    told = " ".join(help_text(USAGES[program], everything=True).split())
+    names = {f"{part.home}.{name}" for usage in USAGES.values() for part, name, _ in usage}
+    assert "release.key_file" in names
+    assert not [name for name in (*names, "[[", "]]") if name in told]
 
 
 # Rules ------------------------------------------------------------------------------------

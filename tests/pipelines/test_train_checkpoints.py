@@ -27,6 +27,7 @@ from beam_ldp.pipelines.training.checkpoints import (
     Checkpoint,
     CheckpointError,
     Keeper,
+    address_of,
     job_of,
     leaves_like,
     plain_leaves,
@@ -66,8 +67,11 @@ class World:
         self.plan = plan_of(self.given)
         self.staging = place / ".out.staging-0123abcd"
 
-    def killed(self, begun, rounds, launcher=DEAD, clients=None, withheld=()):
-        """It ran so many rounds, of which the last checkpoint knows; withheld: by their number."""
+    def killed(self, begun, rounds, launcher=DEAD, clients=None, withheld=(), seen=lambda _: None):
+        """It ran so many rounds, of which the last checkpoint knows; withheld: by their number.
+
+        After each, `seen` may look at what it left.
+        """
         self.staging.mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(charge_module, "_settle_part", lambda *_: None)
@@ -84,6 +88,7 @@ class World:
                         score = ModelScore(number + 1, 0.5, 0.25, personal=0.5)
                         state = plain_leaves([np.full(3, number + 1.0), CONFIG, np.int32(number)])
                         keeper.keep(number + 1, state, [(score, 0.1)], clients or {})
+                    seen(number + 1)
                 raise KeyboardInterrupt
         self.die(launcher)
 
@@ -113,10 +118,13 @@ class World:
         with pytest.raises(KeyboardInterrupt), charged(plan_of(found.given), QUIET, found) as (
             charge, ran,
         ):  # fmt: skip
+            charge.leave_note(str(self.staging), ends_with_launcher=True,
+                              rounds=self.plan.round_price)  # fmt: skip
             ran.begun += rounds
             for _ in range(events or rounds):
                 charge.begin_round()
             raise KeyboardInterrupt
+        self.die()
         return self.ledger.charge("one")
 
     def finalize(self):
@@ -168,6 +176,11 @@ def restored(how):
     return put_back
 
 
+@pytest.fixture
+def uncharged(tmp_path):
+    return World(tmp_path, charged=False)
+
+
 def as_folder(world, aside):
     shutil.rmtree(world.staging)
     shutil.copytree(aside, world.staging)
@@ -182,17 +195,10 @@ def with_times(world, aside):
 
 
 @pytest.mark.parametrize("how", [as_folder, in_place, with_times])
-def test_a_count_of_rounds_from_a_backup_is_refused(world, how):
-    world.killed(begun=5, rounds=5)
-    restored(how)(world)
-    world.refused("restored from a backup")
-
-
-def test_a_count_with_times_of_a_backup_is_charged_as_a_whole(world):
-    world.killed(begun=5, rounds=5)
-    restored(with_times)(world)
-    assert world.finalize()[0] == 0
-    assert world.ledger.charge("one").local_epsilon == world.plan.rounds * 4.0
+def test_a_count_of_rounds_from_a_backup_is_refused_where_no_ledger_counts(uncharged, how):
+    uncharged.killed(begun=5, rounds=5)
+    restored(how)(uncharged)
+    uncharged.refused("restored from a backup")
 
 
 def test_rounds_that_were_withheld_are_told_from_those_that_were_lost(world):
@@ -274,7 +280,7 @@ def test_a_shuffled_epoch_that_began_is_charged_and_another_is_begun(
 
 
 def test_a_count_of_epochs_from_a_backup_is_refused(tmp_path):
-    world = World(tmp_path, more=EPOCHS)
+    world = World(tmp_path, charged=False, more=EPOCHS)
     world.killed(begun=2 * EACH, rounds=2 * EACH)
     restored(as_folder)(world)
     world.refused("restored from a backup")
@@ -425,6 +431,38 @@ def test_what_is_charged_to_nobody_goes_on_so(tmp_path):
         charge.begin_round()
         assert ran.begun == 3 and "run_id" not in charge.facts
     assert (world.staging / BEGUN).stat().st_size == 4
+
+
+STORES = [  # that it is logged to, that --resume names, and where it goes on
+    ("sqlite:////data/mlflow.db", None, "sqlite:////data/mlflow.db"),
+    ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
+    ("sqlite:////data/mlflow.db", "sqlite:////data/other.db", "--mlflow-uri: .* goes on there"),
+    ("http://ann:***@host", None, "with its password, which is not kept"),
+    ("http://ann:***@host", "http://ann:secret@host", "http://ann:secret@host"),
+    ("http://ann:***@host", "http://ann:secret@elsewhere", "--mlflow-uri: .* goes on there"),
+    ("", "http://host", "logged to no store"),
+    ("", None, None),
+]
+
+
+@pytest.mark.parametrize(("begun", "named", "becomes"), STORES)
+def test_it_goes_on_in_the_store_that_it_was_logged_to(world, begun, named, becomes):
+    world.killed(begun=3, rounds=2)
+    replace(Checkpoint.read(str(world.staging)), tracking=begun).write(str(world.staging))
+    more = "" if named is None else f"--mlflow-uri {named}"
+    if becomes is not None and "://" not in becomes:
+        return world.refused(becomes, more)
+    found = world.resume(more)
+    assert check_train(found.given).output.mlflow_uri == becomes
+    found.begun.close()
+
+
+def test_the_address_of_a_store_is_kept_whole_and_without_a_password(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert address_of("sqlite:///m.db") == f"sqlite:///{tmp_path}/m.db"
+    assert address_of("https://ann:secret@host/x") == "https://ann:***@host/x"
+    asked = "postgresql://host/db?user=ann&password=secret&x=1"
+    assert address_of(asked) == "postgresql://host/db?user=ann&password=***&x=1"
 
 
 def test_no_other_flag_is_taken_and_no_ledger_is_written_down(world, capsys):

@@ -18,6 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 import tensorflow as tf
+from mlflow.tracking import MlflowClient
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
@@ -266,14 +267,23 @@ def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
     """Its worker dies with it; the round under way stays charged, and a backup is not gone on with.
 
     Killed in the third of four rounds: two are in the checkpoint, one is lost, one more is run.
+    Interrupted before that, it can still go on; and it does in the MLflow run that it began.
     """
     ledger, flags = charged_flags(tmp_path)
+    store = f"sqlite:///{tmp_path}/mlflow.db"
     flags[flags.index("--clients-per-round") + 1] = "360"
+    flags[flags.index("--no-mlflow")] = f"--mlflow-uri={store}"
     killed_in_its_third(tmp_path, flags)
+    assert "no ledger" not in (tmp_path / "said").read_text()
     assert BudgetLedger(ledger.url).charge("one").status == "reserved"
     (staging,) = tmp_path.glob(".out.staging-*")
     shutil.copytree(staging, tmp_path / "backup")
     going_on = ["--resume", str(tmp_path / "out"), "--ledger", ledger.url]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_ldp.pipelines.training.run.learner_for", interrupted)
+        assert train.main(going_on) == programs.INTERRUPTED
+    assert "its checkpoint is kept" in " ".join(capfd.readouterr().err.split())
+    assert BudgetLedger(ledger.url).charge("one").status == "reserved"
     assert train.main(going_on) == programs.DONE
     assert "going on after round 2; 3 rounds are charged so far" in capfd.readouterr().err
     record = json.loads((tmp_path / "out" / "privacy.json").read_text())
@@ -283,9 +293,20 @@ def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
     assert (charge.status, charge.local_epsilon, charge.settled) == (
         "settled", 16.0, record["event"],
     )  # fmt: skip
+    (run,) = [one for one in runs_in(store) if not one.info.run_name.startswith("budget")]
+    assert run.info.status == "FINISHED" and run.data.tags["privacy.charged"] == "yes"
     (tmp_path / "backup").rename(staging)
     assert train.main(going_on) == programs.MISUSED
-    assert "restored from a backup" in " ".join(capfd.readouterr().err.split())
+    assert "is settled already" in " ".join(capfd.readouterr().err.split())
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def runs_in(store):
+    client = MlflowClient(tracking_uri=store)
+    return client.search_runs([one.experiment_id for one in client.search_experiments()])
 
 
 RELEASED = {"model.keras", "curve.csv", "curves.json", "plot.png", "privacy.json", "privacy.md"}

@@ -450,6 +450,11 @@ def test_release_manager_charges_rounds_once_and_logs_numbers(process):
     with pytest.raises(BudgetExceededError):
         asyncio.run(manager.release(metrics(CLIENTS), 2))
     assert len(tracker.logged) == 3
+    going_on = Recorder(9)
+    asyncio.run(
+        PrivacyReleaseManager(going_on, state, process=process).release(metrics(CLIENTS), 5)
+    )
+    assert going_on.charged == [(event, 4, None), (event, 5, CLIENTS)]
     asyncio.run(manager.release({"accuracy": 0.9}, 7))  # no round
     assert tracker.logged[-1] == (7, {"accuracy": 0.9})
     with pytest.raises(ValueError, match="state must hold one privacy record"):
