@@ -177,10 +177,15 @@ class Note:
     before: str | None = None
 
     def write(self, staging: str) -> None:
-        """Leave it, in place of an earlier one; on a full disk that stays."""
+        """Leave it in one step: the note before it stays until this one is whole."""
+        content = outputs.as_json(asdict(self))
+        if outputs.is_local(staging):
+            path = Path(staging.removeprefix("file://")) / NOTE
+            replace_file(path, content, mode=0o666)  # less the umask
+            return
         aside = f"{staging}/.{NOTE}"
         with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
-            stream.write(outputs.as_json(asdict(self)))
+            stream.write(content)
         FileSystems.rename([aside], [f"{staging}/{NOTE}"])
 
     def attempt_of(self, charge: Charge) -> str | None:

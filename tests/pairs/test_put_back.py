@@ -170,8 +170,8 @@ def test_a_ledger_that_is_put_back(
     tmp_path: Path, anchored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anchors show it; without them the files of the training know of more."""
-    if anchored:
-        monkeypatch.setenv("BEAM_LDP_ANCHORS", f"file://{tmp_path}/anchors.jsonl?rows=1")
+    place = f"file://{tmp_path}/anchors.jsonl?rows=1" if anchored else "none"
+    monkeypatch.setenv("BEAM_LDP_ANCHORS", place)
     world = World(tmp_path)
     database, backup = tmp_path / "privacy.db", tmp_path / "privacy.bak"
 
@@ -205,8 +205,8 @@ def test_it_goes_on_twice_and_is_ended(world: World) -> None:
 
 
 KILLS = {
-    "before the ledger knows of the start": (BudgetLedger, "begin", 6),
-    "between the file and the ledger": (BudgetLedger, "begin", 7),
+    "before the ledger knows of the start": (BudgetLedger, "begin_round", 6),
+    "between the file and the ledger": (BudgetLedger, "begin_round", 7),
     "before the file": (BegunRounds, "begin", 6),
     "before the note": (Note, "write", 6),
 }
@@ -222,7 +222,7 @@ def test_it_is_killed_between_two_steps(world: World, step: str, ends: bool) -> 
 
     def dies(*given: object, **how: object) -> object:
         at_start = "the start" in step
-        if at_start == bool(how.get("start")) or name != "begin" or place is BegunRounds:
+        if at_start == bool(how.get("start")) or name != "begin_round" or place is BegunRounds:
             raise KeyboardInterrupt
         return real(*given, **how)
 
@@ -250,7 +250,7 @@ def test_nobody_is_asked_while_the_ledger_is_away(
         pytest.raises(NotPublishedError, match="did not take the next round"),
         charged(plan_of(found.given), QUIET, found) as (charge, ran),
     ):
-        monkeypatch.setattr(BudgetLedger, "begin", away)
+        monkeypatch.setattr(BudgetLedger, "begin_round", away)
         ran.begun += 1
         charge.begin_round()
     monkeypatch.undo()

@@ -151,7 +151,7 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
     for count in (1, 2):
         charge.begin_round()
         assert (staging / BEGUN).stat().st_size == count and len(synced) == 3 + count
-        assert BudgetLedger().charge("lost").begun == count
+        assert BudgetLedger().charge("lost").rounds_begun == count
     NoCharge("no").begin_round()
     assert Note.read(str(staging)).rounds == PRICE
 
