@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from beam_ldp.ledger.losses import CHANCES, Loss, exceeds, limit, no_loss, read_loss
+from beam_ldp.ledger.losses import CHANCES, Loss, exceeds, is_nothing, limit, no_loss, read_loss
 from beam_ldp.ledger.rows import (
     ABANDON,
     REPLACE,
@@ -163,6 +163,11 @@ class Charge:
         if self.status == "abandoned" or not self.count:
             return None
         return self.reserved if self.settled is None else self.settled
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is charged at a price, open or settled: it pays for parts that are free."""
+        return self.event is not None and not is_nothing(self.event)
 
     @property
     def local_total(self) -> float:

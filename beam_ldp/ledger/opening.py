@@ -487,6 +487,25 @@ def equal_releases(reader: Reader, identity: ReleaseIdentity, but: str = "") -> 
     return found
 
 
+def charges_of_release(reader: Reader, key: str, but: str = "") -> list[Charge]:
+    """The charges of a release id (`release_key`) as they stand now, but for that of run `but`."""
+    runs = (str(row.body["run_id"]) for row in reader.rows_of_release(key))
+    return [charge_of(reader, run_id) for run_id in runs if run_id != but]
+
+
+def check_covered(reader: Reader, key: str, release_id: str) -> None:
+    """A LedgerError unless a part of the release is charged, so that its other parts are free.
+
+    An abandoned charge pays for nothing.
+    """
+    if not any(charge.pays for charge in charges_of_release(reader, key)):
+        raise LedgerError(
+            f"no part of release {release_id!r} is charged here, and this part says that another "
+            "one was charged for it. An abandoned charge pays for no part: reserve this one at its "
+            "own price"
+        )
+
+
 def population_of_charge(books: Books, charge: Charge) -> Population:
     """The people of a charge."""
     return books.populations[charge.population]

@@ -36,6 +36,7 @@ from beam_ldp.ledger.opening import (
     Writing,
     after,
     charge_of,
+    check_covered,
     ended_part,
     equal_releases,
 )
@@ -172,9 +173,9 @@ class LedgerReserving(LedgerReading):
             event: the worst that the run may release, a `DpEvent`; a `CommittedDpEvent` for a
                 schedule that is fixed now, charged whole.
             identity: of the release. A release id stands for one question; the same memoized
-                reports are not released twice (see `republish`). Where another part of the release
-                was charged for all of them, a part may release nothing (`NoOpDpEvent`): it is
-                written down, so that other reports of it are refused.
+                reports are not released twice (see `republish`). While another part of the release
+                is charged for all of them, a part may be reserved at no price (`NoOpDpEvent`): it
+                is written down, so that other reports of it are refused.
             memoized: a repetition is of the same reports: of memoized noise, or of envelopes that
                 devices sent, which stay what they are.
             count: reserve a block: so many windows or rounds that cost `event` each, in one row.
@@ -229,6 +230,8 @@ class LedgerReserving(LedgerReading):
                 "local_event": sent,
                 "local_epsilon": finite(local),
             }
+            if covered:
+                check_covered(it.appender, body["release_key"], asked.identity.release_id)
             earlier = it.appender.rows_of_run(asked.run_id)
             if earlier:
                 return self._again(it, of_run(earlier), body, repeated)
@@ -240,11 +243,6 @@ class LedgerReserving(LedgerReading):
             if not covered:
                 check_fits(
                     population, asked.dataset, body["period"], loss, local, asked.parts, asked.quota
-                )
-            elif first is None:
-                raise LedgerError(
-                    f"no part of release {asked.identity.release_id!r} was charged here, and this "
-                    "one says that another was charged for it"
                 )
             it.append(RESERVE, body)
             return of_run([it.rows[-1]])
