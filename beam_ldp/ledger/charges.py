@@ -229,7 +229,9 @@ def followed(charge: Charge, row: Row) -> Charge:
     if row.kind == RESUME:
         if charge.status != "reserved" or not charge.memoized:
             raise ValueError("only an open charge of reports that stay the same can be resumed")
-        return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
+        about = {**charge.about, **body["about"]}
+        attempt = _name(body["attempt"])
+        return replace(charge, attempt=attempt, attempts=charge.attempts + 1, about=about)
     if row.kind == REPLACE:
         if charge.status != "settled":
             raise ValueError("only what was released can be released again")
@@ -408,7 +410,8 @@ def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
         if charge.status == "reserved":
             raise LedgerError(
                 f"run {charge.run_id!r} is releasing this very release ({identity.release_id!r}): "
-                "resume it under its own name, or wait for it to end"
+                "resume it under its own name (of a program: with --run-id, or without it), or "
+                "wait for it to end"
             )
         if charge.status == "settled" and not charge.is_block:
             raise LedgerError(

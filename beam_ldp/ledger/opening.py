@@ -421,6 +421,13 @@ class LedgerReading(OpenLedger):
             equal = equal_releases(reader, identity)
         return next((c for c in equal if c.status == "settled" and not c.is_block), None)
 
+    def open_charge(self, identity: ReleaseIdentity) -> Charge | None:
+        """The open charge of this very release, under which another start of it goes on; None
+        without one. For reports that stay the same: of memoized noise, or from devices."""
+        with self._store.reading() as reader:
+            equal = equal_releases(reader, identity)
+        return next((c for c in equal if c.status == "reserved" and c.memoized), None)
+
     def population(self, dataset: str) -> str:
         """Name of the population of a dataset.
 

@@ -135,13 +135,16 @@ class ChargeTo:
                 "budget: windowed or unbounded data need ChargeTo(windows=...): how many releases "
                 "to reserve"
             )
-        run_id = self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+        ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
+        begun = ledger.open_charge(identity) if identity.key and not self.run_id else None
+        run_id = self.run_id or (
+            begun.run_id if begun else f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+        )
         about = {"question": question, "run": run_id}
         if self.untracked:
             about["untracked"] = self.untracked
         if self.trust_shuffler:
             about["trust_shuffler"] = "yes"
-        ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
         charge = ledger.reserve(
             self.dataset,
             run_id,
