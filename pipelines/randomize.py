@@ -30,6 +30,7 @@ from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
@@ -101,6 +102,8 @@ def _made(
         num_files=settings.num_files,
     )
     with folder.staging() as staging:
+        here = job.ends_with_launcher(settings, beam_flags)
+        NoCharge("no: nothing is released").leave_note(staging, ends_with_launcher=here)
         result = _run(device, beam_flags, staging, console)
         reasons = _reasons(staging)
         gate_bad_rows(reasons.total(), settings)

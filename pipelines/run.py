@@ -30,7 +30,7 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
-from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
+from beam_ldp.pipelines.records.charging import NoCharge, job_elsewhere, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
     Price,
     gate_bad_rows,
@@ -81,12 +81,10 @@ def execute(
     identity = question.identity(choice)
     charge = _reserve(question, choice, identity)
     with spent_unless_settled(charge, console), folder.staging() as staging:
-        charge.leave_note(
-            staging,
-            ends_with_launcher=job.ends_with_launcher(settings, beam_flags),
-            overwrite=settings.output.overwrite,
-        )
-        found = question.collect(choice, beam_flags, staging, console)
+        here = job.ends_with_launcher(settings, beam_flags)
+        charge.leave_note(staging, ends_with_launcher=here, overwrite=settings.output.overwrite)
+        with job_elsewhere(charge, folder, staging, elsewhere=not here):
+            found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
         release = question.gate(found)
         charge.check_people(release.num_reports)

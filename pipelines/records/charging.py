@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
@@ -37,10 +38,12 @@ class NoCharge:
     publication: str = ""  # name of the folder in it for hashes of memoized reports
     mlflow_uri: str | None = None  # MLflow's store that all runs of the ledger share
     whole = False  # whether a schedule was committed, which is charged wherever it ends
+    way_back = "If provably nothing of it was released, return it with `beam-ldp budget abandon`"
 
     def __init__(self, why: str, begun: BegunRounds | None = None) -> None:
         self.facts: dict[str, Any] = {"charged": why}
         self._begun = begun  # of a training that goes on
+        self._note: Note | None = None
         self.num_reports: int | None = None  # that came, once that is known
 
     def abandon(self, why: str, *, randomized: bool = True) -> None:
@@ -63,12 +66,33 @@ class NoCharge:
         rounds: LostRoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Nothing to settle, but the rounds of a training that may go on are counted."""
+        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
+
+        Args:
+            staging: the folder.
+            ends_with_launcher: see `Note`.
+            rounds: of a training, whose rounds are then counted by `begin_round`.
+            overwrite: whether what is published may replace an output.
+        """
         if rounds is not None:
             self._begun = self._begun or BegunRounds(staging)
+        self._note = replace(
+            self._whose,
+            ends_with_launcher=ends_with_launcher,
+            rounds=rounds,
+            overwrite=overwrite,
+        )
+        self._note.write(staging)
+
+    @property
+    def _whose(self) -> Note:
+        """What a note says of the charge: that there is none."""
+        return Note("", "", False, Launcher.this())
 
     def let_go(self, staging: str) -> None:
-        """Nothing that somebody else could go on with."""
+        """Leave the staging folder to `beam-ldp finalize`, though this process may live on."""
+        if self._note is not None:
+            replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
     def begin_round(self, withheld: bool = False) -> None:
         """Write down that one more round of a training begins; before it does.
@@ -125,7 +149,6 @@ class RunCharge(NoCharge):
         super().__init__(YES, begun)
         self._ledger, self._charge = ledger, charge
         self._run_id, self._dataset = charge.run_id, charge.dataset
-        self._note: Note | None = None
         self.people = people
         self.publication = charge.attempt
         self.mlflow_uri = ledger.mlflow_uri
@@ -153,40 +176,17 @@ class RunCharge(NoCharge):
         """The folder with hashes of this publication's memoized reports, if there is one."""
         return (self.publication,) if self.people is not None and self._charge.memoized else ()
 
-    def leave_note(
-        self,
-        staging: str,
-        *,
-        ends_with_launcher: bool,
-        rounds: LostRoundsPrice | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
-
-        Args:
-            staging: the folder.
-            ends_with_launcher: see `Note`.
-            rounds: of a training, whose rounds are then counted by `begin_round`.
-            overwrite: whether what is published may replace an output.
-        """
-        super().leave_note(staging, ends_with_launcher=ends_with_launcher, rounds=rounds)
-        self._note = Note(
+    @property
+    def _whose(self) -> Note:
+        return Note(
             self._run_id,
             self._ledger.ledger_id,
-            ends_with_launcher,
+            False,
             Launcher.this(),
-            rounds,
-            self._charge.attempt,
-            self._charge.identity.to_json(),
-            self._publications,
-            overwrite,
+            attempt=self._charge.attempt,
+            identity=self._charge.identity.to_json(),
+            publications=self._publications,
         )
-        self._note.write(staging)
-
-    def let_go(self, staging: str) -> None:
-        """Leave what is finished to `beam-ldp finalize`, though this process may live on."""
-        if self._note is not None:
-            replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""
@@ -250,9 +250,30 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     except BaseException:
         if "run_id" in charge.facts:
             console.print(
-                f"run {escape(charge.facts['run_id'])} stays charged at its worst case; if "
-                "provably nothing of it was released, return it with `beam-ldp budget abandon`",
+                f"run {escape(charge.facts['run_id'])} stays charged at its worst case. "
+                f"{charge.way_back}",
                 soft_wrap=True,
+            )
+        raise
+
+
+@contextmanager
+def job_elsewhere(
+    charge: NoCharge, folder: outputs.OutputFolder, staging: str, *, elsewhere: bool
+) -> Iterator[None]:
+    """Around a job that may outlive this process: where its end is not known, what it has left
+    stays for `beam-ldp finalize`."""
+    try:
+        yield
+    except (UsageError, NothingReleasedError):
+        raise
+    except BaseException:
+        if elsewhere and charge.facts["charged"] == YES:
+            folder.keep = True
+            charge.let_go(staging)
+            charge.way_back = (
+                "Once its job is over (its cluster or job server is stopped), `beam-ldp finalize "
+                f"{folder.path} --ended` gives back what it did not release"
             )
         raise
 
