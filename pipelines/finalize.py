@@ -303,10 +303,23 @@ def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
         say(f"was finished and will never be published: {error}")
         return DONE
     except OutputError as error:
+        if _is_there(run):
+            run.remove()
+            say("is settled, and another start of it is published: what this one left is removed")
+            return DONE
         say(f"is settled and not published: {error}")
         return NOT_YET
     say("was finished: it is settled, and published")
     return DONE
+
+
+def _is_there(run: LostRun) -> bool:
+    """Whether the output holds the same reports of the same charge."""
+    there, left = read_record(run.output) or {}, run.record or {}
+    return all(there.get(name) == left.get(name) for name in ("run_id", "identity_digest")) and (
+        there.get("report_digest") is not None
+        and there["report_digest"] == left.get("report_digest")
+    )
 
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:

@@ -163,6 +163,18 @@ def test_a_budget_run_that_shows_another_spend_is_a_finding(
 # Publications -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_what_a_reader_sees_and_what_people_are_charged_are_two_figures(
+    ledger: BudgetLedger, store: str, told: bool
+) -> None:
+    """Everybody reads reports of several levels at 0.5; people are charged the largest level."""
+    charged = {"charged_local_epsilon": 2.0} if told else {}
+    log(ledger, store, {**settled(ledger), "local_epsilon": 0.5, **charged})
+    said = tracking(audited(ledger, store))
+    assert said == (() if told else ("run 'first' shows local_epsilon = 0.5 and not 2.0",))
+    assert audit_server(store).clean == told
+
+
 @pytest.mark.parametrize("other_people", [True, False])
 def test_the_run_of_a_second_publication_is_compared_too(
     ledger: BudgetLedger, store: str, other_people: bool

@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines.checks import findings
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
-from beam_ldp.pipelines.stream import Stream, _pipeline, check_stream
+from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
 from beam_ldp.pipelines.streams.results import (
     OPENED,
     STREAM,
@@ -226,12 +227,14 @@ def test_a_program_that_starts_again_has_one_charge_and_two_attempts(flags, tmp_
     """Built as far as the engine, twice; the first launcher was lost in between."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = BudgetLedger.create(url)
-    ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=100)
+    ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=9 * 2)  # for one start
     charged = [*flags, "--ledger", url, *slide]
     charged.remove("--no-ledger")
     attempts = []
     for _ in range(2):
         job = a_stream(charged)
+        (told,) = [one for one in findings(_told(job, [])) if one.check == "budget"]
+        assert told.status == "ok" and ("goes on, for free" in told.said) == bool(attempts)
         _pipeline(job, [])
         begin(job.folder, job.identity, job.run_id)
         attempts.append(job.attempt)
