@@ -462,14 +462,14 @@ def _budgets_differ(
     rows: Sequence[Row], state: LedgerState, budgets: list[Mapping[str, Any]]
 ) -> list[str]:
     """Runs of this ledger's budgets that show another spend, or were left behind."""
-    found = []
-    for shown in (b for b in budgets if b["ledger_id"] == state.ledger_id):
+    found, then = [], LedgerState()
+    ours_only = (b for b in budgets if b["ledger_id"] == state.ledger_id)
+    for shown in sorted(ours_only, key=lambda budget: budget["step"]):
         said = f"MLflow run {shown['run_id']} of the budget of {shown['population']!r}"
         if shown["population"] not in state.populations or shown["step"] > len(rows):
             found.append(f"{said} shows what the ledger does not hold")
             continue
-        then = LedgerState()
-        then.apply(rows[: shown["step"]])
+        then.apply(rows[then.head.count : shown["step"]])
         population = then.populations[shown["population"]]
         assert population.budget is not None
         ours = {
@@ -573,7 +573,7 @@ def _cost_of(
     """What a run must show of a charge: the event and the cost of one of its publications.
 
     The first publication shows what the ledger was told; a later one what its event costs at its
-    own delta, and no more than was printed, if an earlier version could prove less.
+    own delta, or what was printed when less could be proved.
     """
     digests = [event_digest(released(event)) for event in events]
     digest = shown.get("event_sha256", digests[-1])
@@ -587,7 +587,8 @@ def _cost_of(
         costs = float(event_epsilon(event_from_json(event), shown["delta"]))
     except (KeyError, ValueError, TypeError):
         return {"delta": delta}
-    most = max(costs, printed or 0.0) if shown["delta"] == delta else costs
+    most = math.inf if printed is None else costs
+    most = max(most, printed or 0.0) if shown["delta"] == delta else most
     within = epsilon is None or costs * (1 - _PRINTED_TOLERANCE) <= epsilon <= most * (1 + 1e-9)
     return {} if within else {"epsilon": costs}
 

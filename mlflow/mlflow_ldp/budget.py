@@ -125,13 +125,8 @@ class Point:
     values: Mapping[str, float]
 
 
-def point_now(ledger: BudgetLedger, dataset: str) -> Point:
-    """Where the budget of a dataset's people stands at the ledger's last row."""
-    books = ledger.books
-    return _point(books, books.population_of(dataset))
-
-
 def _point(books: Books, population: Population) -> Point:
+    """Where a budget stands at the ledger's last row."""
     budget = population.budget
     assert budget is not None
     period = budget.period_of(books.time)

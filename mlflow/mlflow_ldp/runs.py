@@ -20,7 +20,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -129,17 +129,14 @@ def open_client(uri: str) -> Any:
 @contextmanager
 def _alone_with(uri: str) -> Iterator[None]:
     """Hold a lock on the folder of a SQLite store, where the file system has locks."""
-    folder = Path(uri.removeprefix("sqlite:///")).absolute().parent
-    if not uri.startswith("sqlite:///") or not folder.is_dir():
+    with ExitStack() as held:
+        if uri.startswith("sqlite:///"):
+            with suppress(OSError):  # a file system of a network, perhaps, or no folder at all
+                folder = Path(uri.removeprefix("sqlite:///")).absolute().parent
+                handle = os.open(folder, os.O_RDONLY)
+                held.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # of a network, perhaps
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 NAMESPACE = "privacy"
@@ -480,7 +477,8 @@ def lasting_run(client: Any, tag: str, value: str, make: Callable[[], Any]) -> A
         make()
         runs = found()
     for other in runs[1:]:
-        client.delete_run(other.info.run_id)
+        with suppress(Exception):  # another program was faster
+            client.delete_run(other.info.run_id)
     if runs[0].info.status != "FINISHED":
         client.set_terminated(runs[0].info.run_id, "FINISHED")
     return runs[0]
