@@ -276,7 +276,7 @@ def run_stream(given: Arguments, console: Console) -> int:
         elif job.budget is not None:
             console.print(
                 "[yellow]warning:[/yellow] the job may still run: all that it reserved stays "
-                "charged. End it, then return what it did not use with `beam-ldp budget abandon`"
+                "charged. End it, then `beam-ldp finalize OUT --ended` gives back what is unused"
             )
         if has_ended(state, 0.0):
             forget_unfinished(job.folder)

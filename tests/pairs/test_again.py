@@ -19,6 +19,7 @@ from beam_ldp.ledger import audit
 from beam_ldp.pipelines import checks, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records import charging, lost_runs, reserving
 from beam_ldp.pipelines.records.lost_runs import Launcher
 from tests.pairs.test_steps import Killed, end_at, meanwhile
@@ -124,6 +125,32 @@ def test_a_check_does_not_count_the_charge_twice_that_a_run_goes_on_under(world:
     assert "with another worst case cannot go on under it" in said("--min-reports=200")
     flags[:] = instead(flags, release_id="another")
     assert said().startswith("refused: ")
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_job_server_that_is_killed_leaves_what_finalize_needs(
+    world: World, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """A job that failed in the launcher's own process is over, and leaves nothing."""
+
+    def lost(*_: Any, **__: Any) -> Any:
+        raise JobError("the job server does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.job, "ends_with_launcher", lambda *_: not elsewhere)
+        patch.setattr(FREQUENCY.question, "collect", lost)
+        flags = world.flags(FREQUENCY, memoized=False, tags=False)
+        assert world.publish(FREQUENCY, "out", flags) != programs.DONE
+    assert world.ledger.charge("nightly").status == "reserved"
+    assert bool(list(world.folder.glob(".out.*"))) == elsewhere
+    if elsewhere:
+        code, said = finalize(world)
+        assert code == 1 and "`beam-ldp finalize --ended` gives back" in said
+        code, said = finalize(world, "--ended")
+        assert code == 0 and "released nothing" in said
+        assert world.ledger.charge("nightly").status == "abandoned"
+        assert not list(world.folder.glob(".out.*"))
+    world.check(FREQUENCY)
 
 
 @pytest.mark.parametrize(("output", "expected"), [("out", "refused"), ("other", "overtaken")])
