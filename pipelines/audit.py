@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,7 @@ def _report(
         raise click.UsageError(str(error)) from None
     server = None if mlflow_uri is None else _server(mlflow_uri)
     tracked, more = (None, []) if server is None else (server.shown, server.anchors)
+    budgets = () if server is None else tuple(map(asdict, server.budgets))
     rows = book.rows()
     return check(
         rows,
@@ -137,6 +139,7 @@ def _report(
         elsewhere=more,
         public_key=key,
         tracked=tracked,
+        budgets=budgets,
         people=None if people_store is None else _counted(book, people_store),
         sample=sample,
         workers=workers,

@@ -68,10 +68,13 @@ class CollectRecord(PrivacyRecord):
         readers: of reports of several levels, from the largest to everybody: their local epsilon,
             and what the reports cost against them; empty for reports of one level. `epsilon` and
             `event` are those of the largest, `local_epsilon` is that of who reads here.
+        charged_local_epsilon: what people are charged locally for reports of several levels: the
+            largest level, whoever reads; None for reports of one level.
     """
 
     sampling: str = "fixed"
     readers: tuple[dict[str, Any], ...] = ()
+    charged_local_epsilon: float | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,8 @@ class Collect(DeviceReports, Frequency):
         told = {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
         if not self.settings.leveled:
             return told
-        return {**told, "readers": self._readers(release)}
+        charged = None if release.simulated else self.settings.charged_for.local_epsilon
+        return {**told, "readers": self._readers(release), "charged_local_epsilon": charged}
 
     def _readers(self, release: Release) -> tuple[dict[str, Any], ...]:
         """What the reports that were received cost against the reader of each level."""

@@ -20,7 +20,7 @@ from beam_ldp.pipelines.views.terminal import (
 )
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.ledger import BudgetLedger, Charge
     from beam_ldp.pipelines.records.lost_runs import LostRun
     from mlflow_ldp import LoggedRun
 
@@ -34,25 +34,36 @@ DONE, NOT_YET = 0, 1
               help="tracking server to log to (default: the one that the ledger names, unless the "
               "run was not to be logged; without one, nothing is logged)")  # fmt: skip
 @click.option("--mlflow-experiment", default="beam-ldp", show_default=True)
+@click.option("--ended", is_flag=True,
+              help="declare that no job of these runs is running any more: their cluster or job "
+              "server was stopped, or their machine; what this machine sees running is never "
+              "ended")  # fmt: skip
 @format_option
 def finalize(
-    output: str, ledger: str | None, mlflow_uri: str | None, mlflow_experiment: str, form: str
+    output: str,
+    ledger: str | None,
+    mlflow_uri: str | None,
+    mlflow_experiment: str,
+    ended: bool,
+    form: str,
 ) -> None:
     """Settle, publish and log the release in the folder OUTPUT, from any machine that can read it.
 
     For runs whose ledger or tracking server could not be reached when they ended, and for runs that
     were lost on the way: what was finished is settled and then published; the central epsilon of
-    what was provably not released is returned; everything else counts as spent. Reports what it
-    did, and is safe to repeat.
+    what was provably not released is returned; everything else counts as spent. What lost runs left
+    beside OUTPUT is removed, of runs that were not charged too. Reports what it did, and is safe to
+    repeat.
 
     \b
     examples:
       beam-ldp finalize out --ledger sqlite:///privacy.db --mlflow-uri http://tracking:5000
+      beam-ldp finalize out --ended    # its job server was killed
     \b
     exit codes: 0 done; 1 a run is, or may be, still under way, or logging failed; 2 nothing found
     """
     console = Console(stderr=form == "json", record=True)
-    code, told = _finalized(output, ledger, mlflow_uri, mlflow_experiment, console)
+    code, told = _finalized(output, ledger, mlflow_uri, mlflow_experiment, console, ended)
     if form == "json":
         said = console.export_text().splitlines()
         about = {"schema_version": 1, "output": output, "exit_code": code, "said": said}
@@ -61,16 +72,23 @@ def finalize(
 
 
 def _finalized(
-    output: str, ledger: str | None, mlflow_uri: str | None, experiment: str, console: Console
+    output: str,
+    ledger: str | None,
+    mlflow_uri: str | None,
+    experiment: str,
+    console: Console,
+    ended: bool,
 ) -> tuple[int, dict[str, Any]]:
     """What the command does; its exit code, and what it did for programs."""
-    code = settle_lost_runs(output, ledger, console)
+    code = settle_lost_runs(output, ledger, console, ended)
     record = read_record(output)
     if record is None:
         if code is None:
-            _refuse_stream(output)
+            code = _end_stream(output, ledger, console, ended)
+        if code is None:
+            left = _leftovers(output)
             raise click.UsageError(
-                f"{output} holds no privacy record, and no run with this output was lost. A "
+                f"{output} holds no privacy record, and no run with this output was lost. {left}A "
                 "reservation whose run left nothing at all stays charged; if you know that nothing "
                 "of it was released, return it with `beam-ldp budget abandon`"
             )
@@ -85,17 +103,55 @@ def _finalized(
     return code or (DONE if there else NOT_YET), {**told, **logged_as_json(logged)}
 
 
-def _refuse_stream(output: str) -> None:
-    """A UsageError that says what becomes of a stream, if the output is one."""
-    from beam_ldp.pipelines.streams.results import run_of
+def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) -> int | None:
+    """Give back what a lost stream has not used; the exit code, or None if this is no stream."""
+    from beam_ldp.pipelines.outputs import is_local
+    from beam_ldp.pipelines.streams.results import give_back_rest, note_of, run_of
 
-    run_id = run_of(output)
-    if run_id is not None:
-        raise click.UsageError(
-            f"{output} holds a stream, whose windows were each settled before they appeared. If it "
-            "was lost, start it again with the same flags, or end its job and return what it did "
-            f"not use with `beam-ldp budget abandon {run_id}`"
+    run_id = run_of(output) if is_local(output) else None
+    if run_id is None:
+        return None
+    name, note = escape(printable(run_id)), note_of(output)
+
+    def say(what: str) -> None:
+        console.print(f"run {name} {what}", soft_wrap=True)
+
+    if note is not None and note.launcher.ended == "under way":
+        say(f"is under way: its launcher, process {note.launcher.pid}, lives")
+        return NOT_YET
+    if not ended:
+        say(
+            "is a stream, whose windows were each settled before they appeared. If it was lost, "
+            "start it again with the same flags; or, once its job is over, `beam-ldp finalize "
+            "--ended` gives back what it did not use"
         )
+        return NOT_YET
+    if note is not None and not note.run_id:
+        say("is a stream that is not charged: there is nothing to give back")
+        return DONE
+    book = open_ledger(ledger)
+    with ledger_errors():
+        if note is not None and book.ledger_id != note.ledger_id:
+            raise click.UsageError("the stream was charged to another ledger")
+        if book.charge(run_id).status != "reserved":
+            say("has nothing left: each window that was reserved has ended")
+            return DONE
+        given = give_back_rest(book, run_id, output, None if note is None else note.attempt)
+    say(f"was lost: {given} windows that it did not use are given back")
+    return DONE
+
+
+def _leftovers(output: str) -> str:
+    """What lies beside an output of which nobody knows whose it is, in a sentence."""
+    from beam_ldp.pipelines.records.lost_runs import unknown_leftovers
+
+    found = unknown_leftovers(output)
+    if not found:
+        return ""
+    return (
+        f"No note tells whose {', '.join(found)} is: once no run with this output is under way, "
+        "`beam-ldp finalize --ended` removes it. "
+    )
 
 
 def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> BudgetLedger | None:
@@ -146,46 +202,87 @@ def read_record(output: str) -> dict[str, Any] | None:
 # Lost runs ----------------------------------------------------------------------------------------
 
 
-def settle_lost_runs(output: str, ledger: str | None, console: Console) -> int | None:
-    """End the charges of runs that were lost on the way to this output.
+def settle_lost_runs(output: str, ledger: str | None, console: Console, ended: bool) -> int | None:
+    """End the charges of runs that were lost on the way to this output, and remove what they left.
 
     Returns:
         The exit code so far; None if there is no such run.
     """
-    from beam_ldp.pipelines.records.lost_runs import find_lost_runs
+    from beam_ldp.pipelines import outputs
+    from beam_ldp.pipelines.records.lost_runs import find_lost_runs, unknown_leftovers
 
-    lost = find_lost_runs(output)
-    if not lost:
-        return None
-    book = open_ledger(ledger)
-    return max(_end(run, book, console) for run in lost)
+    lost = find_lost_runs(output, declared=ended)
+    book = open_ledger(ledger) if any(run.note.run_id for run in lost) else None
+    codes = [_end(run, book, console) for run in lost]
+    for folder in unknown_leftovers(output) if ended else ():
+        outputs.remove(folder)
+        console.print(f"{escape(folder)} is removed: it was left by a lost run", soft_wrap=True)
+        codes.append(DONE)
+    return max(codes, default=None)
 
 
-def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
-    name = escape(printable(run.note.run_id))
+def _end(run: LostRun, book: BudgetLedger | None, console: Console) -> int:
+    name = escape(printable(run.note.run_id or f"of {run.output}, which is not charged,"))
 
     def say(what: str) -> None:
         console.print(f"run {name} {what}", soft_wrap=True)
 
     with run.held() as alone, ledger_errors():
-        if book.ledger_id != run.note.ledger_id:
-            say("was charged to another ledger")
-            return NOT_YET
-        if not book.has_run(run.note.run_id):
-            raise click.UsageError(f"the ledger holds no reservation of run {run.note.run_id!r}")
-        charge = book.charge(run.note.run_id)
         if not alone:
             say("is under way: another program goes on with its training")
             return NOT_YET
         if run.ended == "under way":
             say(f"is under way: its launcher, process {run.note.launcher.pid}, lives")
             return NOT_YET
+        if book is None or not run.note.run_id:
+            return _end_uncharged(run, say)
+        if book.ledger_id != run.note.ledger_id:
+            say("was charged to another ledger")
+            return NOT_YET
+        if not book.has_run(run.note.run_id):
+            raise click.UsageError(f"the ledger holds no reservation of run {run.note.run_id!r}")
+        charge = book.charge(run.note.run_id)
         if run.is_finished and charge.status != "abandoned":
             return _publish(run, book, say)
-        if charge.status != "reserved":
-            say(f"was lost and is {charge.status} already; {escape(run.staging)} is left of it")
-            return DONE
+        if charge.status != "reserved" or run.note.attempt_of(charge) not in (None, charge.attempt):
+            return _end_overtaken(run, charge, say)
         return _end_reserved(run, book, say)
+
+
+def _end_uncharged(run: LostRun, say: Any) -> int:
+    """What a run left that no ledger knows: published if it was finished, else removed."""
+    from beam_ldp.pipelines.outputs import OutputError
+
+    if run.is_finished:
+        try:
+            run.publish()
+        except OutputError as error:
+            say(f"is finished and not published: {error}")
+            return NOT_YET
+        say("was finished: it is published")
+        return DONE
+    if run.note.rounds is not None and not run.declared:
+        say("is a training that was lost: `beam-ldp train --resume` goes on with it, and "
+            "`beam-ldp finalize --ended` removes it")  # fmt: skip
+        return NOT_YET
+    if run.ended != "ended":
+        say("may still be running on another machine: `--ended` declares that it is not")
+        return NOT_YET
+    run.remove()
+    say("was lost: what it left is removed")
+    return DONE
+
+
+def _end_overtaken(run: LostRun, charge: Charge, say: Any) -> int:
+    """What a start left whose charge has ended, or is another start's by now."""
+    if run.note.rounds is not None:
+        say(f"was lost and is {charge.status} already; {escape(run.staging)} is left of it")
+        return DONE
+    run.remove()
+    is_open = charge.status == "reserved"
+    status = "started again meanwhile" if is_open else f"{charge.status} already"
+    say(f"was lost and is {status}: what it left is removed")
+    return DONE
 
 
 def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
@@ -206,10 +303,23 @@ def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
         say(f"was finished and will never be published: {error}")
         return DONE
     except OutputError as error:
+        if _is_there(run):
+            run.remove()
+            say("is settled, and another start of it is published: what this one left is removed")
+            return DONE
         say(f"is settled and not published: {error}")
         return NOT_YET
     say("was finished: it is settled, and published")
     return DONE
+
+
+def _is_there(run: LostRun) -> bool:
+    """Whether the output holds the same reports of the same charge."""
+    there, left = read_record(run.output) or {}, run.record or {}
+    return all(there.get(name) == left.get(name) for name in ("run_id", "identity_digest")) and (
+        there.get("report_digest") is not None
+        and there["report_digest"] == left.get("report_digest")
+    )
 
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
@@ -217,6 +327,12 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
 
     run_id, charge = run.note.run_id, book.charge(run.note.run_id)
     attempt = run.note.attempt_of(charge)
+    if charge.memoized and not run.declared:
+        say(
+            "stays charged: the same command goes on under this charge, for free. Or, if no job "
+            "of it is running any more, `beam-ldp finalize --ended` gives its central epsilon back"
+        )
+        return NOT_YET
     if run.released_nothing:
         why = "its launcher was lost before any estimate left the workers"
         book.abandon(run_id, randomized=True, why=why, attempt=attempt)
@@ -228,6 +344,7 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         return DONE
     if run.record:
         charging.settle(book, run.record, attempt)
+        run.remove()
         say("was lost while its output was written: it counts as spent, at what was received")
         return DONE
     if run.note.rounds is not None and run.ended == "ended":
@@ -235,15 +352,16 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
     if run.has_estimate or run.record is not None:
         about = {"lost": "its launcher was lost after an estimate had left the workers"}
         book.settle(run_id, charge.reserved, identity=charge.identity, attempt=attempt, about=about)
+        run.remove()
         say(
-            f"was lost after an estimate had left the workers ({escape(run.staging)}): it counts "
-            "as spent, at its worst case"
+            "was lost after an estimate had left the workers: it counts as spent, at its worst "
+            "case, and what it left is removed"
         )
         return DONE
     say(
         "stays charged at its worst case: its launcher or its job may still be running on another "
-        "machine. If you know that neither is and that nothing was released, use `beam-ldp budget "
-        "abandon`"
+        "machine. Once you know that neither is, `beam-ldp finalize --ended` gives back what it "
+        "did not release"
     )
     return NOT_YET
 

@@ -29,6 +29,7 @@ from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, say_left_out
 from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
@@ -100,6 +101,8 @@ def _made(
         num_files=settings.num_files,
     )
     with folder.staging() as staging:
+        here = job.ends_with_launcher(settings, beam_flags)
+        NoCharge("no: nothing is released").leave_note(staging, ends_with_launcher=here)
         result = _run(device, beam_flags, staging, console)
         left_out = gate_bad_rows(
             b"".join(results.bad_row_parts(staging)), watch.rows_read(result), settings

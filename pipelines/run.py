@@ -81,17 +81,11 @@ def execute(
     say_plan_line(question, choice, console)
     identity = question.identity(choice)
     charge = _reserve(question, choice, identity)
-    with (
-        spent_unless_settled(charge, console),
-        folder.staging() as staging,
-        kept_if_it_fails(charge, folder, staging),
-    ):
-        charge.leave_note(
-            staging,
-            ends_with_launcher=job.ends_with_launcher(settings, beam_flags),
-            overwrite=settings.output.overwrite,
-        )
-        found = question.collect(choice, beam_flags, staging, console)
+    with spent_unless_settled(charge, console), folder.staging() as staging:
+        here = job.ends_with_launcher(settings, beam_flags)
+        charge.leave_note(staging, ends_with_launcher=here, overwrite=settings.output.overwrite)
+        with kept_if_it_fails(charge, folder, staging, elsewhere=not here):
+            found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
         release = question.gate(found)
         charge.check_people(release.num_reports)

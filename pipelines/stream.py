@@ -35,6 +35,7 @@ from beam_ldp.pipelines.jobs.watch import (
 )
 from beam_ldp.pipelines.programs import DONE, FAILED
 from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
+from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
@@ -48,6 +49,8 @@ from beam_ldp.pipelines.streams.results import (
     WriteWithheldReleases,
     begin,
     forget_unfinished,
+    give_back_rest,
+    leave_note,
     run_that_goes_on,
 )
 from beam_ldp.pipelines.streams.source import WatchTable
@@ -224,27 +227,29 @@ class Stream:
         assert self.budget is not None
         self.attempt = BudgetLedger(self.budget.url).charge(str(self.budget.run_id)).attempt
 
+    def note(self) -> Note:
+        """What says whose the stream is, if this launcher is lost."""
+        from beam_ldp.ledger import BudgetLedger
+
+        if self.budget is None:
+            return Note("", "", False, Launcher.this())
+        ledger_id = BudgetLedger(self.budget.url).ledger_id
+        return Note(str(self.budget.run_id), ledger_id, False, Launcher.this(), None, self.attempt)
+
     def give_back(self, watched: StreamProgress, console: Console) -> None:
         """What no window used goes back into the budget; open windows keep their local part."""
         if self.budget is None:
             return
         from beam_ldp.ledger import BudgetLedger
 
-        opened = None
-        if self.stream.period is not None:
-            marks = self.folder / OPENED
-            opened = len(list(marks.iterdir())) if marks.is_dir() else 0
         try:
-            ledger, run_id = BudgetLedger(self.budget.url), str(self.budget.run_id)
-            left = ledger.charge(run_id).count
-            used = self.windows - left
-            still_open = left if opened is None else min(left, max(0, opened - used))
-            for count, randomized in ((still_open, True), (left - still_open, False)):
-                if count:
-                    ledger.abandon(
-                        run_id, count=count, randomized=randomized, why="the stream was ended",
-                        attempt=self.attempt,
-                    )  # fmt: skip
+            give_back_rest(
+                BudgetLedger(self.budget.url),
+                str(self.budget.run_id),
+                str(self.folder),
+                self.attempt,
+                marked=self.stream.period is not None,
+            )
         except Exception as error:
             console.print(
                 "[yellow]warning:[/yellow] the ledger could not be written "
@@ -267,6 +272,7 @@ def run_stream(given: Arguments, console: Console) -> int:
     run.say_plan_line(question, job.choice, console)
     pipeline = _pipeline(job, given.beam_flags)
     begin(job.folder, job.identity, job.run_id)
+    leave_note(job.folder, job.note())
     settings = question.settings
     watched = StreamProgress(job.folder, job.windows, settings.privacy.delta)
     log, left_out = StreamLog(job, console), LeftOut(job.folder)
@@ -284,7 +290,7 @@ def run_stream(given: Arguments, console: Console) -> int:
         elif job.budget is not None:
             console.print(
                 "[yellow]warning:[/yellow] the job may still run: all that it reserved stays "
-                "charged. End it, then return what it did not use with `beam-ldp budget abandon`"
+                "charged. End it, then `beam-ldp finalize OUT --ended` gives back what is unused"
             )
         if has_ended(state, 0.0):
             forget_unfinished(job.folder)

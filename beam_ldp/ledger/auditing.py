@@ -15,8 +15,11 @@ from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger.accounts import PeopleCount
 from beam_ldp.ledger.charges import Charge
+from beam_ldp.ledger.deciding import epsilon_of
 from beam_ldp.ledger.losses import event_digest, released
 from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.recomputing import CumulativePoint as CumulativePoint
@@ -29,7 +32,7 @@ from beam_ldp.ledger.recomputing import (
     stated_by,
     two_questions,
 )
-from beam_ldp.ledger.rows import RESERVE, Anchor, Row, faults
+from beam_ldp.ledger.rows import REPLACE, RESERVE, SETTLE, Anchor, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
 from beam_ldp.verifier.verify import CONFIRMED, REFUTED, verify
@@ -113,7 +116,8 @@ def audit(
     anchor_lag: int = ANCHOR_LAG,
     elsewhere: Iterable[Anchor] = (),
     public_key: Ed25519PublicKey | None = None,
-    tracked: Mapping[str, Mapping[str, Any]] | None = None,
+    tracked: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    budgets: Iterable[Mapping[str, Any]] = (),
     people: Mapping[str, PeopleCount] | None = None,
     sample: int | None = None,
     workers: int = 1,
@@ -130,8 +134,11 @@ def audit(
         elsewhere: heads that a tracking server holds; those are never signed.
         public_key: the auditor's; `anchors` that it did not sign are then faults, and changes of
             budgets that it has accepted are none.
-        tracked: per run id, what a tracking server shows: `epsilon`, `delta`, `local_epsilon`,
-            `event_sha256`, `identity`; None if none was asked.
+        tracked: per run id, what each run of a tracking server shows of it, one for each
+            publication: `epsilon`, `delta`, `local_epsilon`, `event_sha256`, `identity`; None if
+            none was asked.
+        budgets: what such a server shows of budgets, each: `run_id`, `ledger_id`, `population`,
+            `step`, `period`, `spent`, `local_spent`.
         people: per population, what each person was charged locally in its latest period that has
             such a count, counted anew from hashed ids; None if nobody did.
         sample: price so many distinct events, drawn at random; None: all.
@@ -162,7 +169,7 @@ def audit(
         _raised(replay, public_key),
         _printed(state, prices),
         _certified(state, sample),
-        _tracked(state, tracked),
+        _tracked(sound, state, tracked, budgets),
         _people(state, people),
     ]
     curves = {name: tuple(points) for name, points in replay.curves.items()}
@@ -406,8 +413,10 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
 
 
 def _tracked(
+    rows: Sequence[Row],
     state: LedgerState,
-    tracked: Mapping[str, Mapping[str, Any]] | None,
+    tracked: Mapping[str, Sequence[Mapping[str, Any]]] | None,
+    budgets: Iterable[Mapping[str, Any]],
 ) -> Check:
     title = "the tracking server shows the same"
     if tracked is None:
@@ -419,6 +428,10 @@ def _tracked(
             blocks[charge.run_id] = charge
         elif charge.status == "settled":
             groups.setdefault(charge.group, []).append(charge)
+    events: dict[str, list[dict[str, Any]]] = {}  # that each charge had, one after the other
+    for row in rows:
+        if row.kind in (SETTLE, REPLACE) and row.body["event"]:
+            events.setdefault(row.body["run_id"], []).append(row.body["event"])
     findings, under_way = [], 0
     untracked: dict[str, int] = {}  # by the reason that they gave
     for name, charges in groups.items():
@@ -431,16 +444,63 @@ def _tracked(
             block = blocks.get(name)
             is_open = block is not None and block.count > 0
             under_way += is_open
-            findings += _differences(name, charges, tracked[name], block, is_open)
+            for shown in tracked[name]:
+                findings += _differences(name, charges, shown, events, block, is_open)
     findings += [
         f"run {name!r} is on the server and not in the ledger"
         for name in tracked
         if name not in groups
     ]
+    findings += _budgets_differ(rows, state, list(budgets))
     said = [f"{n} runs were not to be logged, and said so ({w})" for w, n in untracked.items()]
     if under_way:
         said.append(f"{under_way} streams may go on: no more of these is shown than was released")
     return Check(title, "failed" if findings else "passed", (*findings, *said))
+
+
+def _budgets_differ(
+    rows: Sequence[Row], state: LedgerState, budgets: list[Mapping[str, Any]]
+) -> list[str]:
+    """Runs of this ledger's budgets that show another spend, or were left behind."""
+    found, then = [], LedgerState()
+    ours_only = (b for b in budgets if b["ledger_id"] == state.ledger_id)
+    for shown in sorted(ours_only, key=lambda budget: budget["step"]):
+        said = f"MLflow run {shown['run_id']} of the budget of {shown['population']!r}"
+        if shown["population"] not in state.populations or shown["step"] > len(rows):
+            found.append(f"{said} shows what the ledger does not hold")
+            continue
+        then.apply(rows[then.head.count : shown["step"]])
+        population = then.populations[shown["population"]]
+        assert population.budget is not None
+        ours = {
+            "spent": epsilon_of(
+                population.loss(shown["period"], reserved=False), population.budget
+            ),
+            "local_spent": population.local_loss(shown["period"], reserved=False),
+        }
+        found += [
+            f"{said} shows {name} = {shown[name]:.6g} and not {value:.6g} after "
+            f"{shown['step']:,} rows"
+            for name, value in ours.items()
+            if not _equal(shown[name], value)
+        ]
+        behind = _settled_after(rows, state, shown)
+        if behind is not None:
+            found.append(
+                f"{said} shows {shown['step']:,} rows, and run {behind!r} was settled "
+                "after them: mlflow_ldp.mirror brings it up to date"
+            )
+    return found
+
+
+def _settled_after(rows: Sequence[Row], state: LedgerState, shown: Mapping[str, Any]) -> str | None:
+    """A run that was settled and logged, and that the run of its budget does not show."""
+    for row in rows[shown["step"] :]:
+        if row.kind in (SETTLE, REPLACE) and row.body["population"] == shown["population"]:
+            charge = state.charge(row.body["run_id"])
+            if not charge.about.get("untracked") and not (charge.is_block and charge.count):
+                return charge.run_id
+    return None
 
 
 def _succession(rows: Sequence[Row], state: LedgerState, key: Ed25519PublicKey | None) -> Check:
@@ -477,6 +537,7 @@ def _differences(
     name: str,
     charges: Sequence[Charge],
     shown: Mapping[str, Any],
+    events: Mapping[str, Sequence[dict[str, Any]]],
     block: Charge | None = None,
     is_open: bool = False,
 ) -> list[str]:
@@ -485,7 +546,8 @@ def _differences(
     Args:
         name: of the run.
         charges: what it released.
-        shown: of it on the server.
+        shown: of it on the server, by one run.
+        events: that each charge had, one after the other: of each publication.
         block: of a stream, what is left of its charge.
         is_open: whether more may be released: the server then lags behind the ledger.
     """
@@ -496,14 +558,39 @@ def _differences(
     if block is not None:
         ours["identity"] = block.identity.digest.hex()
     if len(charges) == 1 and charges[0].group == charges[0].run_id and charges[0].settled:
-        ours |= {key: charges[0].about.get(key) for key in ("epsilon", "delta")}
-        ours["event_sha256"] = event_digest(released(charges[0].settled))
+        ours |= _cost_of(charges[0], shown, events[charges[0].run_id])
         ours["identity"] = charges[0].identity.digest.hex()
     return [
         f"run {name!r} shows {key} = {shown[key]} and not {value}"
         for key, value in ours.items()
         if shown.get(key) is not None and value is not None and not _equal(shown[key], value)
     ]
+
+
+def _cost_of(
+    charge: Charge, shown: Mapping[str, Any], events: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """What a run must show of a charge: the event and the cost of one of its publications.
+
+    The first publication shows what the ledger was told; a later one what its event costs at its
+    own delta, or what was printed when less could be proved.
+    """
+    digests = [event_digest(released(event)) for event in events]
+    digest = shown.get("event_sha256", digests[-1])
+    if digest not in digests:
+        return {"event_sha256": digests[-1]}
+    printed, delta = (charge.about.get(key) for key in ("epsilon", "delta"))
+    if digest == digests[0] and shown.get("delta", delta) == delta:
+        return {"epsilon": printed}
+    epsilon, event = shown.get("epsilon"), released(events[digests.index(digest)])
+    try:
+        costs = float(event_epsilon(event_from_json(event), shown["delta"]))
+    except (KeyError, ValueError, TypeError):
+        return {"delta": delta}
+    most = math.inf if printed is None else costs
+    most = max(most, printed or 0.0) if shown["delta"] == delta else most
+    within = epsilon is None or costs * (1 - _PRINTED_TOLERANCE) <= epsilon <= most * (1 + 1e-9)
+    return {} if within else {"epsilon": costs}
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -13,6 +13,7 @@ from beam_ldp.ledger.losses import (
     CHANCES,
     Loss,
     exceeds,
+    is_nothing,
     limit,
     no_loss,
     read_loss,
@@ -191,6 +192,11 @@ class Charge:
         return self.reserved if self.settled is None else self.settled
 
     @property
+    def pays(self) -> bool:
+        """Whether it is charged at a price, open or settled: it pays for parts that are free."""
+        return self.event is not None and not is_nothing(self.event)
+
+    @property
     def local_total(self) -> float:
         """What one person may lose locally by all that is still open of it, or by what it was."""
         return self.count * self.local_epsilon if self.count else 0.0
@@ -253,7 +259,9 @@ def followed(charge: Charge, row: Row) -> Charge:
         if charge.status != "reserved" or not (charge.memoized or first):
             raise ValueError("only an open charge of reports that stay the same can be resumed")
         attempts = charge.attempts + (not began)
-        return replace(charge, attempt=_name(body["attempt"]), attempts=attempts, run_token=began)
+        about = {**charge.about, **body["about"]}
+        attempt = _name(body["attempt"])
+        return replace(charge, attempt=attempt, attempts=attempts, run_token=began, about=about)
     if row.kind == BEGIN:
         if (
             charge.status != "reserved"
@@ -460,7 +468,8 @@ def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
         if charge.status == "reserved":
             raise LedgerError(
                 f"run {charge.run_id!r} is releasing this very release ({identity.release_id!r}): "
-                "resume it under its own name, or wait for it to end"
+                "resume it under its own name (of a program: with --run-id, or without it), or "
+                "wait for it to end"
             )
         if charge.status == "settled" and not charge.is_block:
             raise LedgerError(

@@ -435,6 +435,13 @@ class LedgerReading(OpenLedger):
             equal = equal_releases(reader, identity)
         return next((c for c in equal if c.status == "settled" and not c.is_block), None)
 
+    def open_charge(self, identity: ReleaseIdentity) -> Charge | None:
+        """The open charge of this very release, under which another start of it goes on; None
+        without one. For reports that stay the same: of memoized noise, or from devices."""
+        with self._store.reading() as reader:
+            equal = equal_releases(reader, identity)
+        return next((c for c in equal if c.status == "reserved" and c.memoized), None)
+
     def population(self, dataset: str) -> str:
         """Name of the population of a dataset.
 
@@ -499,6 +506,25 @@ def equal_releases(reader: Reader, identity: ReleaseIdentity, but: str = "") -> 
         if run_id != but:
             found.append(charge_of(reader, run_id, part))
     return found
+
+
+def charges_of_release(reader: Reader, key: str, but: str = "") -> list[Charge]:
+    """The charges of a release id (`release_key`) as they stand now, but for that of run `but`."""
+    runs = (str(row.body["run_id"]) for row in reader.rows_of_release(key))
+    return [charge_of(reader, run_id) for run_id in runs if run_id != but]
+
+
+def check_covered(reader: Reader, key: str, release_id: str) -> None:
+    """A LedgerError unless a part of the release is charged, so that its other parts are free.
+
+    An abandoned charge pays for nothing.
+    """
+    if not any(charge.pays for charge in charges_of_release(reader, key)):
+        raise LedgerError(
+            f"no part of release {release_id!r} is charged here, and this part says that another "
+            "one was charged for it. An abandoned charge pays for no part: reserve this one at its "
+            "own price"
+        )
 
 
 def population_of_charge(books: Books, charge: Charge) -> Population:

@@ -437,11 +437,12 @@ def free_parts(state: LedgerState) -> tuple[list[str], list[str]]:
     for charge in _reservations(state):
         if charge.status == "abandoned":
             continue
-        release = (charge.population, charge.identity.dataset, charge.identity.release_id)
-        if is_nothing(charge.reserved):
-            free.append((release, charge.run_id))
-        else:
+        first_name = state.first_name_of(charge.identity.dataset)
+        release = (charge.population, first_name, charge.identity.release_id)
+        if charge.pays:
             charged.add(release)
+        elif is_nothing(charge.reserved):
+            free.append((release, charge.run_id))
     faults = [
         f"run {run_id!r} says that another part of {release[-1]!r} was charged for it: none was"
         for release, run_id in free

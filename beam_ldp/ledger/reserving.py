@@ -36,6 +36,7 @@ from beam_ldp.ledger.opening import (
     Writing,
     after,
     charge_of,
+    check_covered,
     ended_part,
     equal_releases,
 )
@@ -124,10 +125,14 @@ class LedgerReserving(LedgerReading):
         quota: str = "",
         privacy_unit: str = "user",
         neighbours: str = REPLACE_ONE,
+        resumed: Charge | None = None,
+        identity: ReleaseIdentity | None = None,
     ) -> float:
         """Whether `reserve` would pass this now; nothing is written, and nothing is kept for it.
 
-        Args: as of `reserve`.
+        Args: as of `reserve`, and
+            resumed: the charge that the run has already; it is not counted twice.
+            identity: of the release; needed with `resumed`.
 
         Returns:
             Epsilon, at the delta of the budget, that would be committed with it.
@@ -140,6 +145,12 @@ class LedgerReserving(LedgerReading):
         population, now = self._standing(dataset)
         budget = budget_of(population, dataset)
         _check_unit(population, dataset=dataset, unit=privacy_unit, neighbours=neighbours)
+        if resumed is not None:
+            told_now = {"event": told, "local_event": sent, "quota": quota,
+                        "is_block": count is not None, "memoized": resumed.memoized,
+                        "identity": (identity or resumed.identity).to_json()}  # fmt: skip
+            _check_same_run(resumed, told_now)
+            return epsilon_of(population.loss(resumed.period), budget)
         loss, period, parts = loss_of(told, budget.orders), budget.period_of(now), count or 1
         check_fits(population, dataset, period, loss, local_loss_of(sent or told), parts, quota)
         return epsilon_of(population.loss(period) + times(loss, parts), budget)
@@ -173,9 +184,9 @@ class LedgerReserving(LedgerReading):
             event: the worst that the run may release, a `DpEvent`; a `CommittedDpEvent` for a
                 schedule that is fixed now, charged whole.
             identity: of the release. A release id stands for one question; the same memoized
-                reports are not released twice (see `republish`). Where another part of the release
-                was charged for all of them, a part may release nothing (`NoOpDpEvent`): it is
-                written down, so that other reports of it are refused.
+                reports are not released twice (see `republish`). While another part of the release
+                is charged for all of them, a part may be reserved at no price (`NoOpDpEvent`): it
+                is written down, so that other reports of it are refused.
             memoized: a repetition is of the same reports: of memoized noise, or of envelopes that
                 devices sent, which stay what they are.
             count: reserve a block: so many windows or rounds that cost `event` each, in one row.
@@ -230,6 +241,8 @@ class LedgerReserving(LedgerReading):
                 "local_event": sent,
                 "local_epsilon": finite(local),
             }
+            if covered:
+                check_covered(it.appender, body["release_key"], asked.identity.release_id)
             earlier = it.appender.rows_of_run(asked.run_id)
             if earlier:
                 return self._again(it, of_run(earlier), body, repeated)
@@ -241,11 +254,6 @@ class LedgerReserving(LedgerReading):
             if not covered:
                 check_fits(
                     population, asked.dataset, body["period"], loss, local, asked.parts, asked.quota
-                )
-            elif first is None:
-                raise LedgerError(
-                    f"no part of release {asked.identity.release_id!r} was charged here, and this "
-                    "one says that another was charged for it"
                 )
             it.append(RESERVE, body)
             return of_run([it.rows[-1]])
@@ -290,27 +298,34 @@ class LedgerReserving(LedgerReading):
         """A run that starts again under its old name: free, or a LedgerError."""
         if told and charge.attempt == body["attempt"] and charge.status == "reserved":
             return charge  # the answer was lost, the row was not
-        equal = (
-            charge.identity.to_json() == body["identity"]
-            and same(charge.reserved, body["event"])
-            and same(charge.local_event, body["local_event"])
-            and charge.quota == body["quota"]
-            and charge.is_block == body["is_block"]
-        )
-        if not (equal and charge.memoized and body["memoized"] and charge.status == "reserved"):
-            said = "" if charge.identity.to_json() == body["identity"] else _differing(charge, body)
-            raise LedgerError(
-                f"run {charge.run_id!r} already has its charge ({charge.status}): a repetition "
-                f"draws new noise and needs a new name and a new charge{said}"
-            )
+        _check_same_run(charge, body)
         it.append(RESUME, {**place(charge), "attempt": body["attempt"], "left": charge.count,
                            "about": body["about"]})  # fmt: skip
         return followed(charge, it.rows[-1])
 
 
-def _differing(charge: Charge, body: dict[str, Any]) -> str:
-    told = ReleaseIdentity.from_json(body["identity"])
-    return f" (its release differs in its {', '.join(charge.identity.differences(told))})"
+def _check_same_run(charge: Charge, body: dict[str, Any]) -> None:
+    """A LedgerError unless this is the run of the open charge, started again with equal reports."""
+    said = f"run {charge.run_id!r} already has its charge ({charge.status}): "
+    differing = charge.identity.differences(ReleaseIdentity.from_json(body["identity"]))
+    if not (charge.memoized and body["memoized"] and charge.status == "reserved") or differing:
+        differs = f" (its release differs in its {', '.join(differing)})" if differing else ""
+        raise LedgerError(
+            f"{said}a repetition draws new noise and needs a new name and a new charge{differs}"
+        )
+    equal = {
+        "worst case": same(charge.reserved, body["event"])
+        and same(charge.local_event, body["local_event"]),
+        "quota": charge.quota == body["quota"],
+        "kind of charge": charge.is_block == body["is_block"],
+    }
+    others = [name for name, is_equal in equal.items() if not is_equal]
+    if others:
+        raise LedgerError(
+            f"{said}a start with another {' and '.join(others)} cannot go on under it. Start it "
+            "with the settings that it was reserved with, or return what it reserved "
+            "(`beam-ldp finalize`)"
+        )
 
 
 # Publishing the same memoized reports once more, in place of the first publication's charge.

@@ -16,13 +16,16 @@ from beam_ldp.ledger.charges import (
     overspends,
     part_of,
     place,
+    release_key,
 )
 from beam_ldp.ledger.deciding import same
-from beam_ldp.ledger.losses import Loss, as_json, committed, local_loss_of, settled_as
+from beam_ldp.ledger.losses import Loss, as_json, committed, is_nothing, local_loss_of, settled_as
 from beam_ldp.ledger.opening import (
     LedgerReading,
     Writing,
     charge_of,
+    charges_of_release,
+    check_covered,
     ended_part,
     equal_releases,
 )
@@ -154,6 +157,8 @@ class LedgerSettling(LedgerReading):
             _check_open(charge)
             _check_attempt(charge, attempt, charge.settles)
             _check_rounds(charge, told)
+            if is_nothing(charge.reserved):
+                check_covered(it.appender, _release_of(it, charge), identity.release_id)
             if charge.is_block and charge.memoized:
                 check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
             if charge.is_block:
@@ -189,7 +194,8 @@ class LedgerSettling(LedgerReading):
 
         Raises:
             ReleasedBeforeError: if it was settled.
-            LedgerError: if there is no such open reservation.
+            LedgerError: if there is no such open reservation, or parts of the release that were
+                free beside it are settled.
         """
         with self._writing(run_id, attempt) as it:
             charge = charge_of(it.appender, run_id)
@@ -203,6 +209,8 @@ class LedgerSettling(LedgerReading):
             number = charge.count if charge.is_block and not part and count is None else count or 1
             if not 1 <= number <= charge.count or (part and number != 1):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
+            if number == charge.count and charge.pays:
+                _check_pays_for_none(charge, it)
             # Of the windows of a block, its launcher knows which were asked.
             began = charge.least_begun > 0 or (bool(charge.run_token) and not charge.is_block)
             spent = randomized or began or charge.attempts > 1
@@ -297,6 +305,22 @@ def _spent(
 def _closed(charge: Charge, row: Row) -> Charge:
     """The charge, or the part of a block, as the row ends it."""
     return part_of(charge, row) if charge.is_block else followed(charge, row)
+
+
+def _release_of(it: Writing, charge: Charge) -> str:
+    name = it.books.first_name_of(charge.dataset)
+    return release_key(charge.population, name, charge.identity)
+
+
+def _check_pays_for_none(charge: Charge, it: Writing) -> None:
+    """A LedgerError where parts of the release were free beside this charge alone, and settled."""
+    others = charges_of_release(it.appender, _release_of(it, charge), but=charge.run_id)
+    free = [other for other in others if other.settled and is_nothing(other.settled)]
+    if free and not any(other.pays for other in others):
+        raise LedgerError(
+            f"run {charge.run_id!r} pays for run {free[0].run_id!r}, which is settled as a free "
+            "part of its release: settle it instead of abandoning it"
+        )
 
 
 def _check_attempt(charge: Charge, attempt: str | None, *may: str) -> None:

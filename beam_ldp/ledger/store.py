@@ -65,7 +65,8 @@ _ROWS_OF_RUN = _ROWS.where(
         | (_C.number == _LAST_OF_RUN)
     )
 )
-_FIRST_OF_RELEASE = _ROWS.where((_C.release_key == _VALUE) & (_C.kind == RESERVE)).limit(1)
+_ROWS_OF_RELEASE = _ROWS.where((_C.release_key == _VALUE) & (_C.kind == RESERVE))
+_FIRST_OF_RELEASE = _ROWS_OF_RELEASE.limit(1)
 _ROWS_OF_IDENTITY = _ROWS.where(_C.identity_digest == _VALUE)
 _LOCK = int.from_bytes(hashlib.sha256(TABLE.encode()).digest()[:8], "big", signed=True)
 
@@ -385,6 +386,10 @@ class Reader:
     def first_of_release(self, release_key: str) -> Row | None:
         """The first reservation of a release id."""
         return next(iter(self._found(_FIRST_OF_RELEASE, release_key)), None)
+
+    def rows_of_release(self, release_key: str) -> list[Row]:
+        """All reservations of a release id."""
+        return self._found(_ROWS_OF_RELEASE, release_key)
 
     def rows_of_identity(self, digest: str) -> list[Row]:
         """Reservations of an identity, and rows that ended a block's part of that identity."""

@@ -18,7 +18,7 @@ SHA-256. With shifts that are drawn and stored instead it is information-theoret
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import os
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ from beam_ldp.randomizers.identity import ReleaseIdentity, canonical_text
 from beam_ldp.randomizers.randomness import check_key, derive_key, drawn_under, encrypt_blocks
 
 KEY_BYTES = 32
-KEY_FILE_VERSION = 1
-_CHECKSUM_BYTES = 8
+KEY_FILE_VERSION = 2
+_SEAL = b"seal of a level key"
 
 
 def level_chain(
@@ -120,6 +120,9 @@ def _words(key: bytes, purpose: bytes, blocks: np.ndarray) -> np.ndarray:
 
 
 # The key of a reader, as a file -----------------------------------------------------------
+#
+# The file says which level of which release the key reads, sealed under the key itself (HMAC):
+# nobody without the key can make it pass for that of another level or release.
 
 
 @dataclass(frozen=True)
@@ -165,25 +168,27 @@ class LevelKey:
             "release_id": self.release_id,
             "release": self.release,
             "level_epsilon": self.level,
-            "key": self.secret.hex(),
         }
-        return json.dumps({**told, "checksum": _checksum(told)}, indent=1).encode() + b"\n"
+        sealed = {**told, "key": self.secret.hex(), "seal": _seal(self.secret, told)}
+        return json.dumps(sealed, indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, content: bytes) -> LevelKey:
         """Inverse of `to_bytes`. Raises ValueError, which quotes nothing of it."""
+        old = False
         try:
             told = json.loads(content)
-            checksum = told.pop("checksum")
-            sound = checksum == _checksum(told) and told["level_key_version"] == KEY_FILE_VERSION
-            key = cls(
-                float(told["level_epsilon"]),
-                str(told["release_id"]),
-                str(told["release"]),
-                bytes.fromhex(told["key"]),
-            )
+            old = told.get("level_key_version") == 1
+            secret, seal = bytes.fromhex(told.pop("key")), told.pop("seal")
+            sound = hmac.compare_digest(seal, _seal(secret, told))
+            sound &= told["level_key_version"] == KEY_FILE_VERSION
+            level, release_id, release = told["level_epsilon"], told["release_id"], told["release"]
+            key = cls(float(level), str(release_id), str(release), secret)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             sound = False
+        if old:
+            raise ValueError("was derived by an earlier version and has no seal: have it derived "
+                             "again")  # fmt: skip
         if not sound or len(key.secret) != KEY_BYTES:
             raise ValueError("is damaged, or no level key: have it derived again")
         return key
@@ -204,8 +209,9 @@ class LevelKey:
             raise ValueError(f"is of level {self.level:g}, and keys are of levels {listed}")
 
 
-def _checksum(told: dict[str, object]) -> str:
-    return hashlib.sha256(canonical_text(told).encode()).hexdigest()[: 2 * _CHECKSUM_BYTES]
+def _seal(secret: bytes, told: dict[str, object]) -> str:
+    """Of what a key file says, under its own key."""
+    return hmac.digest(derive_key(secret, _SEAL), canonical_text(told).encode(), "sha256").hex()
 
 
 def fresh_ids(count: int) -> np.ndarray:

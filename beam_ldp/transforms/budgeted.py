@@ -155,13 +155,13 @@ class ChargeTo:
                 "budget: windowed or unbounded data need ChargeTo(windows=...): how many releases "
                 "to reserve"
             )
-        run_id = self.named
+        ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
+        run_id = self.named(identity)
         about = {"question": question, "run": run_id}
         if self.untracked:
             about["untracked"] = self.untracked
         if self.trust_shuffler:
             about["trust_shuffler"] = "yes"
-        ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
         charge = ledger.reserve(
             self.dataset,
             run_id,
@@ -181,19 +181,27 @@ class ChargeTo:
             people, same,
         )  # fmt: skip
 
-    @property
-    def named(self) -> str:
-        """Name of the charge; a random one where none was given."""
-        return self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+    def named(self, identity: ReleaseIdentity | None) -> str:
+        """Name of the charge where none was given: of an open one of the same memoized release,
+        which this pipeline goes on with, else a random one."""
+        from beam_ldp.ledger import BudgetLedger
 
-    def begin(self, rows: beam.PCollection) -> Begun:
+        if self.run_id is not None:
+            return self.run_id
+        if identity is not None and identity.key:
+            found = BudgetLedger(self.url).open_charge(identity)
+            if found is not None:
+                return found.run_id
+        return f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+
+    def begin(self, rows: beam.PCollection, identity: ReleaseIdentity | None) -> Begun:
         """The start of every run of the pipeline that reads these rows.
 
         The token of a run of bounded data is a side input of what asks people and of what settles.
         Flink cannot write checkpoints of stages with side inputs, so all runs of a stream settle
         under the token of the reservation.
         """
-        named, attempt = replace(self, run_id=self.named), uuid.uuid4().hex
+        named, attempt = replace(self, run_id=self.named(identity)), uuid.uuid4().hex
         if not rows.is_bounded:
             return Begun(named, attempt, None)
         start = rows.pipeline | "Start run" >> beam.Impulse()

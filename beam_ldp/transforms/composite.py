@@ -173,7 +173,7 @@ class PrivateEstimate(beam.PTransform):
         )
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        begun = None if self._budget is None else self._budget.begin(rows)
+        begun = None if self._budget is None else self._budget.begin(rows, self.identity)
         made: Reports = rows | "Device" >> self._device.once(begun)
         found: Releases = made.reports | "Collector" >> self._collector
         if made.late is not None:

@@ -358,7 +358,7 @@ class PrivateHeavyHitters(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         protocol = self._protocol
         encoded = rows | "Encode" >> self._encode
-        begun = None if self._budget is None else self._budget.begin(rows)
+        begun = None if self._budget is None else self._budget.begin(rows, self.identity)
         persons = self._persons(encoded)
         persons = persons if begun is None else begun.then(persons)
         parts = persons | "Part" >> beam.ParDo(_PartLevels()).with_outputs()

@@ -294,7 +294,7 @@ class PrivateUserMean(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         protocol = self._protocol
         encoded = rows | "Encode" >> self._encode
-        begun = None if self._budget is None else self._budget.begin(rows)
+        begun = None if self._budget is None else self._budget.begin(rows, self.identity)
         persons = encoded | "Mean per person" >> MeanPerPerson(protocol.space)
         persons = persons if begun is None else begun.then(persons)
         answered: dict[str, Any] = {}

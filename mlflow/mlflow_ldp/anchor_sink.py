@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from beam_ldp.ledger import Anchor
-from mlflow_ldp.runs import NAMESPACE, Patience, find_experiment
+from mlflow_ldp.runs import NAMESPACE, Patience, find_experiment, open_client
 from mlflow_ldp.server import ANCHOR_TAG, read_server
 
 LEDGER_TAG = f"{NAMESPACE}.anchored_ledger"
@@ -60,7 +60,7 @@ class MlflowAnchors:
         return read_server(self._uri, events=False).anchors
 
     def _last(self, ledger_id: str) -> Anchor | None:
-        client = self._client()
+        client = open_client(self._uri)
         run_id = self._run(client, ledger_id)
         if run_id is None:
             return None
@@ -70,7 +70,7 @@ class MlflowAnchors:
     def _put(self, anchor: Anchor) -> None:
         from mlflow.entities import Metric, RunTag
 
-        client = self._client()
+        client = open_client(self._uri)
         run_id = self._run(client, anchor.ledger_id) or self._make(client, anchor.ledger_id)
         at = int(datetime.fromisoformat(anchor.time).timestamp() * 1000)
         client.log_batch(
@@ -91,6 +91,8 @@ class MlflowAnchors:
             found = client.search_runs(where, wanted, max_results=1, order_by=order)
             if not found:
                 return None
+            if found[0].info.status != "FINISHED":  # whoever made it was cut off
+                client.set_terminated(found[0].info.run_id, "FINISHED")
             self._runs[ledger_id] = str(found[0].info.run_id)
         return self._runs[ledger_id]
 
@@ -100,8 +102,3 @@ class MlflowAnchors:
         made = client.create_run(experiment, tags={LEDGER_TAG: ledger_id}, run_name=name)
         client.set_terminated(made.info.run_id, "FINISHED")
         return str(made.info.run_id)
-
-    def _client(self) -> Any:
-        from mlflow.tracking import MlflowClient
-
-        return MlflowClient(tracking_uri=self._uri)

@@ -20,13 +20,15 @@ import dp_accounting
 
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.ledger import Anchor, Budget, BudgetLedger, Charge, Population, Row
-from beam_ldp.ledger.deciding import epsilon_of
+from beam_ldp.ledger.books import Books
+from beam_ldp.ledger.deciding import budget_of, epsilon_of, population_of
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.rounding import number
 from mlflow_ldp.release import log_release, record_digest
 from mlflow_ldp.runs import (
     IDENTITY_TAG,
+    LOG_TAG,
     LONGEST_TAG,
     METRICS_PER_BATCH,
     NAMESPACE,
@@ -37,6 +39,9 @@ from mlflow_ldp.runs import (
     batches,
     clean_key,
     find_experiment,
+    lasting_run,
+    log_name,
+    open_client,
 )
 from mlflow_ldp.server import (
     ANCHOR_TAG,
@@ -120,10 +125,12 @@ class Point:
     values: Mapping[str, float]
 
 
-def point_now(ledger: BudgetLedger, dataset: str) -> Point:
-    """Where the budget of a dataset's people stands at the ledger's last row."""
-    values, books = dataset_metrics(ledger, dataset), ledger.books
-    return Point(books.head.count, books.time, values)
+def _point(books: Books, population: Population) -> Point:
+    """Where a budget stands at the ledger's last row."""
+    budget = population.budget
+    assert budget is not None
+    period = budget.period_of(books.time)
+    return Point(books.head.count, books.time, spending(population, period))
 
 
 def history(rows: Iterable[Row], population: str) -> Iterator[Point]:
@@ -138,8 +145,7 @@ def history(rows: Iterable[Row], population: str) -> Iterator[Point]:
         if row.body.get("population") == population:
             found = state.populations[population]
             if found.budget is not None:
-                period = found.budget.period_of(state.time)
-                yield Point(state.head.count, state.time, spending(found, period))
+                yield _point(state, found)
 
 
 ROWS_TAG = f"{NAMESPACE}.ledger_rows"  # up to which every row has its step
@@ -163,13 +169,14 @@ def log_budget(
 ) -> LoggedRun:
     """Show where the budget of a dataset's people stands, in the run that shows its history.
 
-    The run is made with the whole history where there is none yet; later calls add a step.
+    A store has one such run of a budget, whatever its experiment. It is made with the whole history
+    where there is none yet; later calls add a step.
 
     Args:
         ledger: that holds the budget.
         dataset: any of the population.
         tracking_uri: where to log.
-        experiment: name of the experiment, made where it does not exist.
+        experiment: name of the experiment where the run is made; created where it does not exist.
         experiment_id: the same as MLflow's id; it goes before the name.
         complete: write all steps that are missing, one for each row of the ledger.
 
@@ -177,10 +184,10 @@ def log_budget(
         LedgerError: for an unknown dataset.
         TrackingTimeoutError, mlflow.exceptions.MlflowException: see `log_release`.
     """
-    now, books = point_now(ledger, dataset), ledger.books
-    people = books.population_of(dataset)
-    population, budget = people.name, people.budget
-    assert budget is not None  # or there were no point of now
+    books = ledger.books
+    people = population_of(books, dataset)
+    population, budget = people.name, budget_of(people, dataset)
+    now = _point(books, people)
     tags = {
         BUDGET_TAG: budget_digest(books.ledger_id, population),
         POPULATION_TAG: population[:LONGEST_TAG],
@@ -190,18 +197,20 @@ def log_budget(
     }
 
     def log() -> LoggedRun:
-        from mlflow.tracking import MlflowClient
+        client = open_client(tracking_uri)
 
-        client = MlflowClient(tracking_uri=tracking_uri)
-        where = experiment_id or find_experiment(client, experiment, tracking_uri)
-        run, done = _find(client, where, tags[BUDGET_TAG])
-        whole = complete or run is None
+        def make() -> None:
+            where = experiment_id or find_experiment(client, experiment, tracking_uri)
+            _make(client, where, population, tags, next(history(ledger.rows(), population), None))
+
+        run = lasting_run(client, BUDGET_TAG, tags[BUDGET_TAG], make)
+        done = int(run.data.tags.get(ROWS_TAG, 0))
+        whole = complete or not done
         points = [now]
         if whole:
             points = [p for p in history(ledger.rows(), population) if p.step > done]
-        run = run or _make(client, where, population, tags, points)
-        _write(client, run, points, whole)
-        return LoggedRun(run, where, tracking_uri)
+        _write(client, str(run.info.run_id), points, whole)
+        return LoggedRun(str(run.info.run_id), str(run.info.experiment_id), tracking_uri)
 
     return Patience().do(log)
 
@@ -211,28 +220,16 @@ def budget_digest(ledger_id: str, population: str) -> str:
     return hashlib.sha256(json.dumps([ledger_id, population]).encode()).hexdigest()[:32]
 
 
-def _find(client: Any, experiment_id: str, digest: str) -> tuple[str | None, int]:
-    """The budget's run, and up to which row it is complete. Of two the older one counts."""
-    wanted = f"tags.`{BUDGET_TAG}` = '{digest}'"
-    order = ["attributes.start_time ASC", "attributes.run_id ASC"]
-    found = client.search_runs([experiment_id], wanted, max_results=1, order_by=order)
-    if not found:
-        return None, 0
-    return str(found[0].info.run_id), int(found[0].data.tags.get(ROWS_TAG, 0))
-
-
 def _make(
-    client: Any, experiment_id: str, population: str, tags: dict[str, str], points: list[Point]
-) -> str:
+    client: Any, experiment_id: str, population: str, tags: dict[str, str], first: Point | None
+) -> None:
     note = _NOTE.format(name=population.replace("*", " "))
-    made = client.create_run(
+    client.create_run(
         experiment_id,
-        start_time=_milliseconds(points[0].time) if points else None,
+        start_time=None if first is None else _milliseconds(first.time),
         tags={**tags, NOTE_TAG: note[:LONGEST_TAG]},
         run_name=f"budget of {population}"[:250],
     )
-    client.set_terminated(made.info.run_id, "FINISHED")  # nobody works on it; it stays open to all
-    return str(made.info.run_id)
 
 
 def _write(client: Any, run_id: str, points: Sequence[Point], whole: bool) -> None:
@@ -316,9 +313,7 @@ def has_record(tracking_uri: str, record: Mapping[str, Any]) -> bool:
     """
 
     def look() -> bool:
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=tracking_uri)
+        client = open_client(tracking_uri)
         wanted = f"tags.`{RECORD_TAG}` = '{record_digest(record)}' and status = 'FINISHED'"
         return any(
             client.search_runs([experiment.experiment_id], wanted, max_results=1)
@@ -347,6 +342,7 @@ def mirror(
         for charge in population.charges.values():
             if charge.settled is not None and charge.group not in known:
                 missing[charge.group].append(charge)
+    Patience().do(lambda: _end_left(tracking_uri, missing))
     logged = [
         log_release(
             _record(name, charges),
@@ -369,6 +365,16 @@ def mirror(
                 complete=True,
             )
     return logged
+
+
+def _end_left(tracking_uri: str, names: Iterable[str]) -> None:
+    """End the runs that programs left open whose charges are mirrored now."""
+    client = open_client(tracking_uri)
+    where = [experiment.experiment_id for experiment in client.search_experiments()]
+    for name in names if where else ():
+        wanted = f"tags.`{LOG_TAG}` = '{log_name(name)}' and attributes.status = 'RUNNING'"
+        for run in client.search_runs(where, wanted):
+            client.set_terminated(run.info.run_id, "FAILED")
 
 
 def _record(name: str, charges: list[Charge]) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ from mlflow_ldp.runs import (
     callers_run,
     clean_key,
     find_experiment,
+    open_client,
 )
 
 _LONGEST_DIGEST, _LONGEST_NAME = 36, 500  # of MLflow
@@ -164,16 +165,18 @@ def _log(
     uri: str, parent: str | None, experiment: str, name: str, own: dict[str, str], it: _Content
 ) -> LoggedRun:
     from mlflow.entities import Metric, Param, RunTag
-    from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(tracking_uri=uri)
+    client = open_client(uri)
     if parent is not None:
         experiment_id = str(client.get_run(parent).info.experiment_id)
         own["mlflow.parentRunId"] = parent
     else:
         experiment_id = find_experiment(client, experiment, uri)
-    run = client.create_run(experiment_id, tags=own, run_name=name)
+    run = _begun(client, own[RECORD_TAG])
+    if run is None:
+        run = client.create_run(experiment_id, tags=own, run_name=name)
     run_id, now = str(run.info.run_id), int(run.info.start_time)
+    experiment_id = str(run.info.experiment_id)
     try:
         measured, unbounded = _split_finite({**_record_metrics(it.record), **it.metrics})
         told = [
@@ -201,6 +204,13 @@ def _log(
         raise
     client.set_terminated(run_id, "FINISHED")
     return LoggedRun(run_id, experiment_id, uri)
+
+
+def _begun(client: Any, digest: str) -> Any:
+    """The run of a release whose log was cut, to complete it; None if there is none."""
+    where = [experiment.experiment_id for experiment in client.search_experiments()]
+    wanted = f"tags.`{RECORD_TAG}` = '{digest}' and attributes.status != 'FINISHED'"
+    return next(iter(client.search_runs(where, wanted, max_results=1)), None) if where else None
 
 
 def _record_input(record: Mapping[str, Any]) -> Any:

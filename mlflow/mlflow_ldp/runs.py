@@ -7,6 +7,8 @@ still counts: what it carried has arrived.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import math
 import os
@@ -14,10 +16,11 @@ import re
 import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,12 +115,37 @@ def _mlflow_settings(seconds: float) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+# A SQLite store is made when it is first opened; two programs that make it at once break it.
+
+
+def open_client(uri: str) -> Any:
+    """MLflow's client of a store. One program at a time opens a SQLite store, which makes it."""
+    from mlflow.tracking import MlflowClient
+
+    with _alone_with(uri):
+        return MlflowClient(tracking_uri=uri)
+
+
+@contextmanager
+def _alone_with(uri: str) -> Iterator[None]:
+    """Hold a lock on the folder of a SQLite store, where the file system has locks."""
+    with ExitStack() as held:
+        if uri.startswith("sqlite:///"):
+            with suppress(OSError):  # a file system of a network, perhaps, or no folder at all
+                folder = Path(uri.removeprefix("sqlite:///")).absolute().parent
+                handle = os.open(folder, os.O_RDONLY)
+                held.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
 NAMESPACE = "privacy"
 ARTIFACTS = "privacy"
 RECORD_TAG = f"{NAMESPACE}.record_sha256"  # so that a release is logged once
 CHARGED_WITH_TAG = f"{NAMESPACE}.charged_with"  # the charge that holds the price of this run too
 IDENTITY_TAG = f"{NAMESPACE}.identity"  # digest of what was released about whom
 STAGING_TAG = f"{NAMESPACE}.staging"  # name of the folder that a training goes on in
+LOG_TAG = f"{NAMESPACE}.log"  # by which a program finds the run that it made again
 
 # What the interface shows a run and an experiment by.
 NOTE_TAG = "mlflow.note.content"
@@ -216,6 +244,11 @@ class RunLog:
         self._params = dict(params)
         self._inputs = inputs
         self._goes_on = dict(goes_on or {})
+        self._named = self._goes_on or {
+            LOG_TAG: log_name(str(params.get(f"{NAMESPACE}.run_id") or uuid.uuid4().hex))
+        }
+        self._made = self._described = False
+        self._begun: Any = None  # the run as an earlier program left it
         self._waiting: list[tuple[str, float, int, int]] = []
         self._tags: dict[str, str] = {}
         self._flushed = time.monotonic()
@@ -234,7 +267,7 @@ class RunLog:
 
     def start(self) -> None:
         """Open the run, or try again later."""
-        self._quietly(self._nothing)
+        self._quietly(self._describe_run)
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Values of one step; what is not finite becomes a tag that says so."""
@@ -304,8 +337,7 @@ class RunLog:
             if self.run_id is None:
                 begin = self._starter()
                 self.patience.do(begin)
-            if do != self._nothing:
-                self.patience.do(do)
+            self.patience.do(do)
         except Exception as error:  # a record that is lost must not stop what it records
             if not self._warned:
                 self._warned = True
@@ -315,9 +347,6 @@ class RunLog:
                 )
             return False
         return True
-
-    def _nothing(self) -> None:
-        """Only the run is to be there."""
 
     def _starter(self) -> Callable[[], None]:
         """What opens the run. Whose run that is, only the caller's thread knows."""
@@ -329,39 +358,37 @@ class RunLog:
         return lambda: self._start(uri, parent, tags)
 
     def _start(self, uri: str, run_id: str | None, tags: dict[str, str]) -> None:
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=uri)
-        begun = self._find(client) if self._goes_on else None
+        client = open_client(uri)
+        may_be_there = self._made or bool(self._goes_on)
+        begun = self._find(client) if may_be_there else None
+        parent = None if run_id is None else client.get_run(run_id)
         if begun is not None:
             client.update_run(begun.info.run_id, status="RUNNING")
-            self._own_run, self.experiment_id = True, str(begun.info.experiment_id)
-            self._describe_run(client, begun.info.run_id, begun)
-            self._client, self.uri, self.run_id = client, uri, str(begun.info.run_id)
-            return
-        parent = None if run_id is None else client.get_run(run_id)
-        if parent is not None and (self._goes_on or self._is_held(parent.data.params)):
-            tags["mlflow.parentRunId"] = str(run_id)  # another tracker writes there
-            run_id = None
-        if run_id is None:
-            made = client.create_run(
+            self._own_run, found = True, begun
+        elif parent is not None and not self._goes_on and not self._is_held(parent.data.params):
+            found = parent
+        else:
+            if parent is not None:  # another tracker writes there
+                tags["mlflow.parentRunId"] = str(run_id)
+            where = (
                 find_experiment(client, self._experiment, uri)
                 if parent is None
-                else parent.info.experiment_id,
-                tags={**tags, **self._goes_on},
-                run_name=self._run_name[:LONGEST_KEY],
+                else parent.info.experiment_id
             )
-            run_id, self._own_run = str(made.info.run_id), True
-            self.experiment_id = str(made.info.experiment_id)
-        elif parent is not None:
-            self.experiment_id = str(parent.info.experiment_id)
-        self._describe_run(client, run_id)
-        self._client, self.uri, self.run_id = client, uri, run_id
+            self._made = True  # maybe, from here on
+            name = self._run_name[:LONGEST_KEY]
+            found = client.create_run(where, tags={**tags, **self._named}, run_name=name)
+            self._own_run = True
+        self._begun, self.experiment_id = begun, str(found.info.experiment_id)
+        self._client, self.uri, self.run_id = client, uri, str(found.info.run_id)
 
-    def _describe_run(self, client: Any, run_id: Any, begun: Any = None) -> None:
+    def _describe_run(self) -> None:
         """Parameters and inputs, as far as the run lacks them: what is there stays."""
         from mlflow.entities import Param
 
+        if self._described:
+            return
+        begun = self._begun
         there = {} if begun is None else begun.data.params
         told = [
             Param(clean_key(key), as_text(value)[:LONGEST_PARAM])
@@ -369,14 +396,15 @@ class RunLog:
             if clean_key(key) not in there
         ]
         for batch in batches(told, PARAMS_PER_BATCH):
-            client.log_batch(run_id, params=batch)
+            self._client.log_batch(self.run_id, params=batch)
         if begun is None or not begun.inputs.dataset_inputs:
-            client.log_inputs(run_id, datasets=self._inputs())
+            self._client.log_inputs(self.run_id, datasets=self._inputs())
+        self._described = True
 
     def _find(self, client: Any) -> Any:
-        """The run that an earlier program began; of two the older one counts."""
+        """The run that an earlier program or try began; of two the older one counts."""
         where = [experiment.experiment_id for experiment in client.search_experiments()]
-        wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in self._goes_on.items())
+        wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in self._named.items())
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
         found = client.search_runs(where, wanted, max_results=1, order_by=order) if where else []
         return found[0] if found else None
@@ -389,6 +417,7 @@ class RunLog:
     def _flush(self) -> None:
         from mlflow.entities import Metric, RunTag
 
+        self._describe_run()
         while self._waiting:
             batch = self._waiting[:METRICS_PER_BATCH]
             self._client.log_batch(self.run_id, metrics=[Metric(*item) for item in batch])
@@ -427,6 +456,40 @@ def callers_run(uri: str) -> str | None:
     return os.environ.get("MLFLOW_RUN_ID") if run is None else str(run.info.run_id)
 
 
+def log_name(run_id: str) -> str:
+    """What `LOG_TAG` says of the log of a run, in a form that searches can hold."""
+    return hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+def lasting_run(client: Any, tag: str, value: str, make: Callable[[], Any]) -> Any:
+    """The one run of a store that bears a tag, whatever its experiment; no program works on it.
+
+    The oldest one counts. Newer ones, which two programs made at once or earlier versions made in
+    other experiments, are deleted: nothing would update them.
+
+    Args:
+        client: of the store.
+        tag, value: of the run.
+        make: makes it where there is none.
+    """
+
+    def found() -> list[Any]:
+        where = [experiment.experiment_id for experiment in client.search_experiments()]
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        return list(client.search_runs(where, f"tags.`{tag}` = '{value}'", order_by=order))
+
+    runs = found()
+    if not runs:
+        make()
+        runs = found()
+    for other in runs[1:]:
+        with suppress(Exception):  # another program was faster
+            client.delete_run(other.info.run_id)
+    if runs[0].info.status != "FINISHED":
+        client.set_terminated(runs[0].info.run_id, "FINISHED")
+    return runs[0]
+
+
 def find_experiment(client: Any, name: str, uri: str) -> str:
     """Id of the experiment of that name, made where it does not exist.
 
@@ -442,7 +505,13 @@ def find_experiment(client: Any, name: str, uri: str) -> str:
         database = Path(uri.removeprefix("sqlite:///")).absolute()
         place = (database.parent / "mlartifacts").as_uri()
     tags = {KIND_TAG: KIND, NOTE_TAG: _ABOUT}
-    return str(client.create_experiment(name, artifact_location=place, tags=tags))
+    try:
+        return str(client.create_experiment(name, artifact_location=place, tags=tags))
+    except Exception:
+        found = client.get_experiment_by_name(name)  # another program was faster
+        if found is None:
+            raise
+        return str(found.experiment_id)
 
 
 def batches(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

@@ -20,7 +20,14 @@ from beam_ldp.ledger import Anchor, Check
 from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of_part, no_loss, orders_for
 from beam_ldp.rounding import number
 from mlflow_ldp.charges import local_epsilon_of
-from mlflow_ldp.runs import CHARGED_WITH_TAG, IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
+from mlflow_ldp.runs import (
+    CHARGED_WITH_TAG,
+    IDENTITY_TAG,
+    NAMESPACE,
+    RECORD_TAG,
+    Patience,
+    open_client,
+)
 
 CHARGE_TAG = f"{NAMESPACE}.charge"  # name of the charge that a run belongs to
 ANCHOR_TAG = f"{NAMESPACE}.ledger_anchor"  # head of a ledger when the run was logged, JSON
@@ -30,12 +37,13 @@ PERIOD_TAG = f"{NAMESPACE}.period"  # of the budget
 BUDGET_TAG = f"{NAMESPACE}.budget_of"  # of the one run that shows a budget's history
 ORDERS_TAG = f"{NAMESPACE}.dataset.orders"  # Rényi orders of the budget, JSON
 CHANCES_TAG = f"{NAMESPACE}.dataset.chances"  # its share of delta for chances
-# What is shown, by the names under which it is; the first one that is there counts. Where a
-# release has groups, its charge covers all of them, and its price is that of one.
+# What is shown, by the names under which it is; the first one that is there counts. What people
+# were charged may be more than what a reader of the release sees: the charge covers all groups, and
+# the largest level of reports that several readers read differently.
 _SHOWN = {
     "epsilon": ("charged_epsilon", "epsilon"),
     "delta": ("delta",),
-    "local_epsilon": ("local_epsilon",),
+    "local_epsilon": ("charged_local_epsilon", "local_epsilon"),
 }
 
 
@@ -75,17 +83,25 @@ class TrackedRun:
 
 @dataclass(frozen=True)
 class ShownBudget:
-    """A budget as the run of its history shows it.
+    """A budget as a run of its history shows it.
 
     Attributes:
+        run_id: MLflow's.
+        ledger_id, population: whose budget.
+        step: number of rows of the ledger at its last step.
         granted: the largest epsilon that was ever in force.
-        spent, delta, period: as of its last step.
+        spent, local_spent, delta, period: as of its last step.
         orders: Rényi orders that were fixed with it.
         chances: share of delta that was fixed with them.
     """
 
+    run_id: str
+    ledger_id: str
+    population: str
+    step: int
     granted: float
     spent: float
+    local_spent: float
     delta: float
     period: int
     orders: tuple[float, ...]
@@ -99,17 +115,27 @@ class Server:
     Attributes:
         runs: of releases, simulations among them.
         anchors: heads of ledgers that its runs hold.
-        budgets: per population, what the run of its budget shows.
+        budgets: what the runs of budgets show: one each, unless somebody made more.
     """
 
     runs: list[TrackedRun] = field(default_factory=list)
     anchors: list[Anchor] = field(default_factory=list)
-    budgets: dict[str, ShownBudget] = field(default_factory=dict)
+    budgets: list[ShownBudget] = field(default_factory=list)
 
     @property
-    def shown(self) -> dict[str, dict[str, Any]]:
-        """What is shown of each charge."""
-        return {run.charge: run.shown for run in self.runs if run.charge is not None}
+    def shown(self) -> dict[str, list[dict[str, Any]]]:
+        """What is shown of each charge, by every run that shows its cost: of several publications
+        there are several. A run whose log was cut before shows nothing."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for run in self.runs:
+            if run.charge is not None and "local_epsilon" in run.shown:
+                found.setdefault(run.charge, []).append(run.shown)
+        return found
+
+    def budget_of(self, population: str) -> ShownBudget | None:
+        """The newest that is shown of a population's budget."""
+        found = [budget for budget in self.budgets if budget.population == population]
+        return max(found, key=lambda budget: budget.step, default=None)
 
 
 def read_server(tracking_uri: str, *, events: bool = True) -> Server:
@@ -125,18 +151,15 @@ def read_server(tracking_uri: str, *, events: bool = True) -> Server:
         mlflow.exceptions.MlflowException: if it cannot be read.
         ValueError: if somebody wrote what is no anchor.
     """
-    from mlflow.tracking import MlflowClient
-
     patience = Patience()
-    client = MlflowClient(tracking_uri=tracking_uri)
+    client = patience.do(lambda: open_client(tracking_uri))
     found = Server()
     for run in patience.do(lambda: list(_runs(client))):
         tags, params = run.data.tags, run.data.params
         if ANCHOR_TAG in tags:
             found.anchors.append(_anchor(run))
         if BUDGET_TAG in tags:
-            told = patience.do(partial(_budget, client, run))
-            found.budgets[tags.get(POPULATION_TAG, "")] = told
+            found.budgets.append(patience.do(partial(_budget, client, run)))
         elif CHARGE_TAG in tags or f"{NAMESPACE}.local_epsilon" in (*run.data.metrics, *tags):
             event = patience.do(partial(_event, client, run)) if events else None
             found.runs.append(
@@ -198,15 +221,20 @@ def _shown(data: Any) -> dict[str, Any]:
 def _budget(client: Any, run: Any) -> ShownBudget:
     """ValueError if it was not written by us."""
     history = client.get_metric_history(run.info.run_id, f"{NAMESPACE}.dataset.epsilon_budget")
-    metrics = run.data.metrics
+    metrics, tags = run.data.metrics, run.data.tags
     try:
         return ShownBudget(
+            run_id=str(run.info.run_id),
+            ledger_id=tags.get(f"{NAMESPACE}.ledger_id", ""),
+            population=tags.get(POPULATION_TAG, ""),
+            step=max(point.step for point in history),
+            local_spent=metrics[f"{NAMESPACE}.dataset.local_spent"],
             granted=max(point.value for point in history),
             spent=metrics[f"{NAMESPACE}.dataset.epsilon_spent"],
             delta=metrics[f"{NAMESPACE}.dataset.delta"],
             period=int(metrics[f"{NAMESPACE}.dataset.period"]),
-            orders=tuple(map(float, json.loads(run.data.tags[ORDERS_TAG]))),
-            chances=float(run.data.tags.get(CHANCES_TAG, CHANCES)),
+            orders=tuple(map(float, json.loads(tags[ORDERS_TAG]))),
+            chances=float(tags.get(CHANCES_TAG, CHANCES)),
         )
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"MLflow run {run.info.run_id} shows an invalid budget") from None
@@ -315,11 +343,12 @@ def audit_server(tracking_uri: str, *, server: Server | None = None) -> ServerAu
     stored = [run for run in runs if run.event is not None]
     priced = [run for run in stored if not _fault(run)]
     totals = tuple(
-        _total(name, period, found, server.budgets.get(name))
+        _total(name, period, found, server.budget_of(name))
         for (name, period), found in _together(priced, server).items()
     )
     nothing = "no run stores the event of one release"
     budgeted = [t for t in totals if t.epsilon_budget is not None]
+    behind = _behind(server.budgets)
     no_budget = "no run shows a budget"
     return ServerAudit(
         (
@@ -327,7 +356,12 @@ def audit_server(tracking_uri: str, *, server: Server | None = None) -> ServerAu
             _check(EVENTS, [f for r in stored for f in _event_faults(r)], stored, nothing),
             _check(PRICES, [f for r in priced for f in _price_faults(r)], priced, nothing),
             _check(BUDGETS, [f for t in budgeted for f in _budget_faults(t)], budgeted, no_budget),
-            _check(SPENT, [f for t in budgeted for f in _spent_faults(t)], budgeted, no_budget),
+            _check(
+                SPENT,
+                [*behind, *(f for t in budgeted for f in _spent_faults(t))],
+                budgeted or behind,
+                no_budget,
+            ),
             Check(CHAIN, "no evidence", ("no ledger was named: only a ledger shows it",)),
         ),
         totals,
@@ -402,7 +436,7 @@ def _together(runs: list[TrackedRun], server: Server) -> dict[tuple[str, int], l
     found: dict[tuple[str, int], dict[str, TrackedRun]] = {}
     for run in runs:
         name = run.population or of_dataset.get(run.dataset) or run.dataset
-        budget = server.budgets.get(name)
+        budget = server.budget_of(name)
         last = 0 if budget is None else budget.period
         period = last if run.period is None else run.period
         found.setdefault((name, period), {})[run.release] = run
@@ -454,6 +488,21 @@ def _spent_faults(total: DatasetTotal) -> list[str]:
         f"{total.num_runs} runs about {total.population!r} cost epsilon = {number(total.epsilon)} "
         f"at delta = {total.delta:g} together; {total.epsilon_spent:.4g} is said to be spent"
         f"{_of(total)}"
+    ]
+
+
+def _behind(budgets: list[ShownBudget]) -> list[str]:
+    """Runs of a budget that another run of the same budget has overtaken."""
+    newest: dict[tuple[str, str], ShownBudget] = {}
+    for budget in budgets:
+        key = (budget.ledger_id, budget.population)
+        newest[key] = max(newest.get(key, budget), budget, key=lambda one: one.step)
+    return [
+        f"MLflow run {budget.run_id} shows the budget of {budget.population!r} after "
+        f"{budget.step:,} rows, and run {last.run_id} after {last.step:,}: mlflow_ldp.mirror "
+        "leaves one"
+        for budget in budgets
+        if (last := newest[budget.ledger_id, budget.population]) is not budget
     ]
 
 

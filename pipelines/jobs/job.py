@@ -91,12 +91,7 @@ def workers_elsewhere(flags: Sequence[str]) -> str | None:
 
 
 def ends_with_launcher(settings: Settings[Any], flags: Sequence[str]) -> bool:
-    """Whether the whole job lives in the launcher's process and ends with it, for good.
-
-    A memoized one may be started again under its name, and keeps its charge.
-    """
-    if settings.noise.key_file is not None:
-        return False
+    """Whether the whole job lives in the launcher's process and ends with it."""
     found = pipeline_flags(settings, flags)
     last = [flag for flag in found if flag.startswith("--runner")][-1]
     workers = any(flag.replace("_", "-").startswith("--direct-") for flag in found)

@@ -39,10 +39,12 @@ class NoCharge:
     publication: str = ""  # name of the folder in it for hashes of memoized reports
     mlflow_uri: str | None = None  # MLflow's store that all runs of the ledger share
     whole = False  # whether a schedule was committed, which is charged wherever it ends
+    way_back = "If provably nothing of it was released, return it with `beam-ldp budget abandon`"
 
     def __init__(self, why: str, begun: BegunRounds | None = None) -> None:
         self.facts: dict[str, Any] = {"charged": why}
         self._begun = begun  # of a training that goes on
+        self._note: Note | None = None
         self.num_reports: int | None = None  # that came, once that is known
 
     def abandon(self, why: str, *, randomized: bool = True) -> None:
@@ -65,12 +67,33 @@ class NoCharge:
         rounds: LostRoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Nothing to settle, but the rounds of a training that may go on are counted."""
+        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
+
+        Args:
+            staging: the folder.
+            ends_with_launcher: see `Note`.
+            rounds: of a training, whose rounds are then counted by `begin_round`.
+            overwrite: whether what is published may replace an output.
+        """
         if rounds is not None:
             self._begun = self._begun or BegunRounds(staging)
+        self._note = replace(
+            self._whose,
+            ends_with_launcher=ends_with_launcher,
+            rounds=rounds,
+            overwrite=overwrite,
+        )
+        self._note.write(staging)
+
+    @property
+    def _whose(self) -> Note:
+        """What a note says of the charge: that there is none."""
+        return Note("", "", False, Launcher.this())
 
     def let_go(self, staging: str) -> None:
-        """Nothing that somebody else could go on with."""
+        """Leave the staging folder to `beam-ldp finalize`, though this process may live on."""
+        if self._note is not None:
+            replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
     def begin_round(self, withheld: bool = False) -> None:
         """Write down that one more round of a training begins; before it does.
@@ -125,9 +148,9 @@ class RunCharge(NoCharge):
         from beam_ldp.ledger.losses import committed
 
         super().__init__(YES, begun)
+        self._start = ""  # token of a training that goes on
         self._ledger, self._charge = ledger, charge
         self._run_id, self._dataset = charge.run_id, charge.dataset
-        self._note: Note | None = None
         self.people = people
         self.publication = charge.attempt
         self.mlflow_uri = ledger.mlflow_uri
@@ -155,6 +178,20 @@ class RunCharge(NoCharge):
         """The folder with hashes of this publication's memoized reports, if there is one."""
         return (self.publication,) if self.people is not None and self._charge.memoized else ()
 
+    @property
+    def _whose(self) -> Note:
+        before = self._charge.attempt
+        return Note(
+            self._run_id,
+            self._ledger.ledger_id,
+            False,
+            Launcher.this(),
+            attempt=self._start or before,
+            identity=self._charge.identity.to_json(),
+            publications=self._publications,
+            before=before if self._start else None,
+        )
+
     def leave_note(
         self,
         staging: str,
@@ -163,34 +200,17 @@ class RunCharge(NoCharge):
         rounds: LostRoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
+        """The same; of a training, the ledger is told of this start.
 
-        Of a training, the ledger is told of this start: one that goes on takes over from the one
-        before, so that of two copies of a staging folder only one does.
-
-        Args:
-            staging: the folder.
-            ends_with_launcher: see `Note`.
-            rounds: of a training, whose rounds are then counted by `begin_round`.
-            overwrite: whether what is published may replace an output.
+        One that goes on takes over from the one before, so that of two copies of a staging folder
+        only one does.
         """
-        goes_on, before = self._begun is not None, self._charge.attempt
-        super().leave_note(staging, ends_with_launcher=ends_with_launcher, rounds=rounds)
-        self._note = Note(
-            self._run_id,
-            self._ledger.ledger_id,
-            ends_with_launcher,
-            Launcher.this(),
-            rounds,
-            uuid.uuid4().hex if goes_on else before,
-            self._charge.identity.to_json(),
-            self._publications,
-            overwrite,
-            before if goes_on else None,
+        self._start = uuid.uuid4().hex if self._begun is not None else ""
+        super().leave_note(
+            staging, ends_with_launcher=ends_with_launcher, rounds=rounds, overwrite=overwrite
         )
-        self._note.write(staging)
         if self._begun is not None:
-            self._tell_ledger(start=self._note.attempt)
+            self._tell_ledger(start=self._start or self._charge.attempt)
 
     def begin_round(self, withheld: bool = False) -> None:
         """Write down that one more round begins, in the staging folder and in the ledger.
@@ -218,11 +238,6 @@ class RunCharge(NoCharge):
                 f"the training ends here, since the ledger did not take the next round ({why}). "
                 "`beam-ldp train --resume` continues it; `beam-ldp finalize` ends its charge"
             ) from None
-
-    def let_go(self, staging: str) -> None:
-        """Leave it to `beam-ldp finalize`, though this process may live on."""
-        if self._note is not None:
-            replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""
@@ -268,24 +283,6 @@ class RunCharge(NoCharge):
 
 
 @contextmanager
-def kept_if_it_fails(charge: NoCharge, folder: OutputFolder, staging: str) -> Iterator[None]:
-    """Around a charged job: where it fails or is interrupted, what `beam-ldp finalize` needs stays.
-
-    Args:
-        charge: of the run, its note left.
-        folder: of its output.
-        staging: where the note is, and what the workers left.
-    """
-    try:
-        yield
-    except (JobError, KeyboardInterrupt):
-        with suppress(OSError, BeamIOError):  # a full disk: the run's first note stays
-            folder.keep = "run_id" in charge.facts
-            charge.let_go(staging)
-        raise
-
-
-@contextmanager
 def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     """Around everything between the reservation and the finished output.
 
@@ -304,10 +301,39 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     except BaseException:
         if "run_id" in charge.facts:
             console.print(
-                f"run {escape(charge.facts['run_id'])} stays charged at its worst case until "
-                "`beam-ldp finalize OUTPUT` ends it; where that cannot know what was released and "
-                "you do, return it with `beam-ldp budget abandon`",
+                f"run {escape(charge.facts['run_id'])} stays charged at its worst case. "
+                f"{charge.way_back}",
                 soft_wrap=True,
+            )
+        raise
+
+
+@contextmanager
+def kept_if_it_fails(
+    charge: NoCharge, folder: OutputFolder, staging: str, *, elsewhere: bool
+) -> Iterator[None]:
+    """Around a charged job: where it fails or is interrupted, what `beam-ldp finalize` needs stays.
+
+    Args:
+        charge: of the run, its note left.
+        folder: of its output.
+        staging: where the note is, and what the workers left.
+        elsewhere: whether the job may outlive this process.
+    """
+    try:
+        yield
+    except (UsageError, NothingReleasedError):
+        raise
+    except BaseException:
+        if charge.facts["charged"] == YES:
+            with suppress(OSError, BeamIOError):  # a full disk: the run's first note stays
+                folder.keep = True
+                charge.let_go(staging)
+            charge.way_back = (
+                "Once its job is over (its cluster or job server is stopped), `beam-ldp finalize "
+                f"{folder.path} --ended` gives back what it did not release"
+                if elsewhere
+                else f"`beam-ldp finalize {folder.path}` gives back what it did not release"
             )
         raise
 

@@ -1,9 +1,10 @@
 """Runs whose launcher was lost: what can be proved about them from what they left behind.
 
-A charged run leaves a note in its staging folder: its name in the ledger, and who launched it. The
-folder vanishes when the run ends in any way but a kill, so a note that is still there is that of a
-run under way or of a lost one. Of a lost run nothing was released if no estimate ever left the
-workers; that is provable where the job lived in the launcher's own process, which has ended.
+A run leaves a note in its staging folder: its name in the ledger, if it is charged, and who
+launched it. The folder vanishes when the run ends in any way but a kill, or a job elsewhere whose
+end is not known, so a note that is still there is that of a run under way or of a lost one. Of a
+lost run nothing was released if no estimate ever left the workers; that is provable where the job
+lived in the launcher's own process, which has ended, or where somebody declares that it is over.
 
 A training writes down every round before it begins, so that a lost one is charged for those: in the
 ledger, and in the staging folder, of which an older copy may be put back. The largest count is
@@ -150,12 +151,11 @@ def _repeated(event: dict[str, Any], times: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Note:
-    """What a charged run leaves in its staging folder.
+    """What a run leaves in its staging folder.
 
     Attributes:
-        run_id, ledger_id: its charge.
-        ends_with_launcher: whether the job lives in the launcher's process, and nobody starts it
-            again under this name.
+        run_id, ledger_id: its charge; "" where it is not charged.
+        ends_with_launcher: whether the job lives in the launcher's process.
         launcher: who runs it.
         rounds: of a training; None of a release.
         attempt: which start of the run; None where there was but one.
@@ -315,6 +315,7 @@ class LostRun:
         record: its privacy record, where it was written; the output never appeared.
         is_finished: whether the whole output is there, and only has to be published.
         has_estimate: whether workers have left an estimate.
+        declared: whether somebody who knows says that its job is over.
     """
 
     note: Note
@@ -323,12 +324,16 @@ class LostRun:
     record: dict[str, Any] | None
     is_finished: bool
     has_estimate: bool
+    declared: bool = False
 
     @property
     def ended(self) -> Ended:
-        """Whether the job is over: only a job inside a process that has ended surely is."""
+        """Whether the job is over: only a job inside a process that has ended surely is, or one of
+        which somebody declares it."""
         found = self.note.launcher.ended
-        return "unknown" if found == "ended" and not self.note.ends_with_launcher else found
+        if found == "under way" or self.declared:
+            return "under way" if found == "under way" else "ended"
+        return "unknown" if not self.note.ends_with_launcher else found
 
     @property
     def released_nothing(self) -> bool:
@@ -368,6 +373,7 @@ class LostRun:
     def remove(self) -> None:
         """Remove all that it left, so that nothing of it can ever be released."""
         self._folder.discard()
+        outputs.remove(_beside(self.staging, "partial"))
         outputs.remove(self.staging)
 
     def publish(self) -> None:
@@ -385,8 +391,13 @@ class LostRun:
         return outputs.OutputFolder(self.output, self.note.overwrite, token, checked=False)
 
 
-def find_lost_runs(output: str) -> list[LostRun]:
-    """The runs with this output that left a note. Some may still be under way."""
+def find_lost_runs(output: str, *, declared: bool = False) -> list[LostRun]:
+    """The runs with this output that left a note. Some may still be under way.
+
+    Args:
+        output: of the runs.
+        declared: see `LostRun`.
+    """
     found = []
     for staging in lost_stagings(output):
         note = Note.read(staging)
@@ -397,8 +408,21 @@ def find_lost_runs(output: str) -> list[LostRun]:
             is_finished = bool(record) and outputs.is_whole(finished)
             if record is None:
                 record = _record(_beside(staging, "partial"), note.run_id)
-            found.append(LostRun(note, staging, output, record, is_finished, bool(releases)))
+            found.append(
+                LostRun(note, staging, output, record, is_finished, bool(releases), declared)
+            )
     return found
+
+
+def unknown_leftovers(output: str) -> list[str]:
+    """Folders beside a local output that a run has left of which no note tells whose they are."""
+    if not outputs.is_local(output):
+        return []
+    target = Path(output.rstrip("/").removeprefix("file://")).absolute()
+    known = {run.staging.rpartition("-")[2] for run in find_lost_runs(output)}
+    ours = re.compile(re.escape(f".{target.name}.") + f"(staging|partial)-({_TOKEN})")
+    found = [(path, ours.fullmatch(path.name)) for path in target.parent.glob(".*")]
+    return sorted(str(path) for path, name in found if name and name[2] not in known)
 
 
 def _beside(staging: str, kind: str) -> str:
@@ -429,4 +453,5 @@ def _record(partial: str, run_id: str) -> dict[str, Any] | None:
             found = json.loads(stream.read())
     except (ValueError, RecursionError, OSError, BeamIOError):
         return {}
-    return found if isinstance(found, dict) and found.get("run_id") == run_id else {}
+    ours = isinstance(found, dict) and (found.get("run_id") or "") == run_id
+    return found if ours else {}

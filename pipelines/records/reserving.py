@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -15,7 +16,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
-from beam_ldp.pipelines.records.lost_runs import find_lost_runs
+from beam_ldp.pipelines.records.lost_runs import Launcher, find_lost_runs
 from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
@@ -97,9 +98,11 @@ def reserve(
         check_name("run_id", run_id)
         identity = identity or _identity(settings, run_id, about, mechanism)
         _check_key(settings, identity)
-        _check_alone(settings, run_id)
         if same_reports is None:
             same_reports = bool(identity.key)
+        begun = _begun(ledger, settings, run_id, identity if same_reports else None)
+        run_id = run_id if begun is None else begun.run_id
+        _check_alone(settings, run_id, begun)
         published = ledger.published(identity) if same_reports else None
         if published is not None and (identity.key or known_again(settings)):
             _check_quota(settings, published)
@@ -116,7 +119,7 @@ def reserve(
             quota=settings.charge.quota,
             about=_about(settings, about),
         )
-    return RunCharge(ledger, charge, _people(settings, ledger, run_id))
+    return RunCharge(ledger, charge, _people(settings, ledger, charge.run_id))
 
 
 def would_grant(
@@ -158,11 +161,9 @@ def would_grant(
                 _check_quota(settings, published)
                 said = said_of_another(settings, one_round, bool(identity.key))
                 return f"published before by run {published.run_id!r}: {said}"
-        run_id = settings.charge.run_id
-        if run_id is not None:
-            _check_alone(settings, run_id)
-            if ledger.has_run(run_id):
-                return f"run {run_id!r} has its charge: it goes on, or is refused"
+        begun = _begun(ledger, settings, settings.charge.run_id, identity)
+        if begun is not None:
+            _check_alone(settings, begun.run_id, begun)
         budget = ledger.status(settings.dataset).budget
         committed = ledger.would_grant(
             settings.dataset,
@@ -171,7 +172,11 @@ def would_grant(
             local_event=local_event,
             quota=settings.charge.quota,
             privacy_unit=settings.charge.privacy_unit,
+            resumed=begun,
+            identity=identity,
         )
+    if begun is not None:
+        return f"run {begun.run_id!r} was started before and is charged: it goes on, for free"
     remains = rounded_down(max(0.0, budget.epsilon - committed))
     return (
         f"epsilon {number(committed)} of {budget.epsilon:g} at delta = {budget.delta:g} would be "
@@ -230,9 +235,10 @@ def ledger_errors() -> Iterator[None]:
         raise UsageError(str(error)) from None
 
 
-def _about(settings: ChargeSettings, question: str) -> dict[str, str]:
+def _about(settings: ChargeSettings, question: str) -> dict[str, Any]:
     """What the ledger keeps beside the charge."""
-    told = {"question": question, "one_report_per": settings.one_report_per}
+    told: dict[str, Any] = {"question": question, "one_report_per": settings.one_report_per}
+    told["launcher"] = asdict(Launcher.this())
     return {**told, **untracked(settings), **trusted(settings)}
 
 
@@ -258,13 +264,42 @@ def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
         ) from None
 
 
-def _check_alone(settings: ChargeSettings, run_id: str) -> None:
-    """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences."""
-    for run in find_lost_runs(settings.output.folder) if settings.output.folder else ():
-        if run.note.run_id == run_id and run.note.launcher.ended == "under way":
+def _begun(
+    ledger: BudgetLedger,
+    settings: ChargeSettings,
+    run_id: str | None,
+    identity: ReleaseIdentity | None,
+) -> Charge | None:
+    """The charge that this run has: that of its name, else the open one of the same reports.
+
+    Args:
+        ledger: that would hold it.
+        settings: the flags; a name that they give goes before the identity.
+        run_id: of the run, if it has one already.
+        identity: of reports that stay the same; None where a repetition draws others.
+    """
+    if run_id is not None and ledger.has_run(run_id):
+        return ledger.charge(run_id)
+    if identity is None or settings.charge.run_id is not None:
+        return None
+    return ledger.open_charge(identity)
+
+
+def _check_alone(settings: ChargeSettings, run_id: str, begun: Charge | None) -> None:
+    """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences.
+
+    The ledger knows the launcher of the newest start, whatever its output; a note beside the output
+    is that of a start of this very process, too.
+    """
+    notes = find_lost_runs(settings.output.folder) if settings.output.folder else []
+    launchers = [run.note.launcher for run in notes if run.note.run_id == run_id]
+    if begun is not None and begun.status == "reserved" and "launcher" in begun.about:
+        launcher = Launcher(**begun.about["launcher"])
+        launchers += [launcher] if launcher.pid != os.getpid() else []
+    for launcher in launchers:
+        if launcher.ended == "under way":
             raise UsageError(
-                f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, is "
-                "alive and has this --output"
+                f"run {run_id!r} is under way: its launcher, process {launcher.pid}, is alive"
             )
 
 

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -50,12 +50,16 @@ from beam_ldp.pipelines.outputs import (
     write_private,
 )
 from beam_ldp.pipelines.records.gates import BadRows, price_of
+from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.stages import part_of
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
 BAD_ROWS = "bad_rows"
@@ -266,6 +270,51 @@ def write_once(path: str, content: bytes) -> bool:
     finally:
         aside.unlink(missing_ok=True)
     return True
+
+
+def leave_note(folder: Path, note: Note) -> None:
+    """Leave word of who runs the stream, for `beam-ldp finalize` if this launcher is lost."""
+    _aside(str(folder))
+    note.write(str(folder / WRITING))
+
+
+def note_of(folder: str) -> Note | None:
+    """What the newest start of a stream left; None where that is not known."""
+    return Note.read(f"{folder.rstrip('/').removeprefix('file://')}/{WRITING}")
+
+
+def give_back_rest(
+    ledger: BudgetLedger, run_id: str, folder: str, attempt: str | None, *, marked: bool = False
+) -> int:
+    """Give back the windows that a stream did not use; how many.
+
+    People of windows that were opened may have randomized: these keep their local part, and so do
+    all where it is not known which were opened.
+
+    Args:
+        ledger, run_id, folder: of the stream.
+        attempt: the start that gives back; one that was overtaken cannot.
+        marked: whether a window that was opened is marked, so that without marks none was.
+    """
+    charge = ledger.charge(run_id)
+    left, marks = charge.count, Path(folder.removeprefix("file://"), OPENED)
+    if marks.is_dir() or marked:
+        parts = ledger.state.population_of(charge.dataset).charges.values()
+        used = sum(part.count for part in parts if part.group == run_id and not part.is_block)
+        opened = len(list(marks.iterdir())) if marks.is_dir() else 0
+        still_open = min(left, max(0, opened - used))
+    else:
+        still_open = left
+    for count, randomized in ((still_open, True), (left - still_open, False)):
+        if count:
+            ledger.abandon(
+                run_id,
+                count=count,
+                randomized=randomized,
+                why="the stream was ended",
+                attempt=attempt,
+            )
+    return left
 
 
 def forget_unfinished(folder: Path) -> None:

@@ -409,6 +409,7 @@ def resume(output: str, given: Arguments) -> Resumed:
 
 def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -> Resumed:
     checkpoint, note = Checkpoint.read(staging), Note.read(staging)
+    note = note if note is not None and note.run_id else None  # of one that is not charged
     if checkpoint is None:
         raise CheckpointError(
             f"--resume {output}: no round of that training ended, or with shuffled-epochs no "

@@ -137,7 +137,8 @@ class FaultJob:
         )
         encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", people=People(id="id"))
         budget = ChargeTo("visits", self.url, run_id="run")
-        begun = budget.begin(tables)
+        identity = IDENTITY.committed(KEY) if self.memoized else IDENTITY
+        begun = budget.begin(tables, identity)
         persons = (
             encoded
             | "Bound" >> BoundContributions(noise=noise)
@@ -161,7 +162,7 @@ class FaultJob:
             budget.worst_event(ORACLE, LEAST),
             tables,
             Releases(releases, withheld),
-            identity=IDENTITY.committed(KEY) if self.memoized else IDENTITY,
+            identity=identity,
         )
         out = str(self.results)
         found.releases | "Write releases" >> WriteResults(out, "releases", Release)

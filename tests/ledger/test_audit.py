@@ -328,12 +328,12 @@ def test_what_a_tracking_server_shows(lived: BudgetLedger, rows: list[Row]) -> N
         "local_epsilon": 1.0,
         "event_sha256": event_digest(charge.settled),
     }
-    assert outcome(audit(rows, tracked={"first": shown}), "tracking server") == "passed"
+    assert outcome(audit(rows, tracked={"first": [shown]}), "tracking server") == "passed"
     for tracked in (
         {},
-        {"first": {**shown, "epsilon": 0.01}},
-        {"first": {**shown, "local_epsilon": 0.5}},
-        {"first": {**shown, "event_sha256": "0" * 64}},
-        {"first": shown, "unknown": shown},
+        {"first": [{**shown, "epsilon": 0.01}]},
+        {"first": [shown, {**shown, "local_epsilon": 0.5}]},
+        {"first": [{**shown, "event_sha256": "0" * 64}]},
+        {"first": [shown], "unknown": [shown]},
     ):
         assert outcome(audit(rows, tracked=tracked), "tracking server") == "failed"

@@ -148,9 +148,9 @@ def test_what_a_block_settled_is_compared_as_a_sum(ledger: BudgetLedger) -> None
     for i in range(2):
         part = whole.of_round(i)
         ledger.settle("hours", EVENT, identity=part, attempt=charge.attempt)
-    shown = {"hours": {"local_epsilon": 2.0}}
+    shown = {"hours": [{"local_epsilon": 2.0}]}
     assert check(audit(ledger.rows(), tracked=shown), "tracking")[0] == "passed"
-    assert check(audit(ledger.rows(), tracked={"hours": {"local_epsilon": 1.0}}), "tracking")[
+    assert check(audit(ledger.rows(), tracked={"hours": [{"local_epsilon": 1.0}]}), "tracking")[
         0
     ] == ("failed")
 

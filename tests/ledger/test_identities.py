@@ -199,7 +199,7 @@ def test_a_part_is_free_where_another_part_of_its_release_was_charged_for_it(
     """Others of its reports are refused; nothing else becomes free by it."""
     nothing = dp_accounting.NoOpDpEvent()
     one, two = (asked("visits", "search", part=f"level {i}") for i in (1, 2))
-    with pytest.raises(LedgerError, match="no part of release 'search' was charged here"):
+    with pytest.raises(LedgerError, match="no part of release 'search' is charged here"):
         reserve(ledger, "search/2", two, nothing, memoized=True)
     with pytest.raises(ValueError, match="releases nothing"):
         reserve(ledger, "search/2", two, rounds(nothing, 5), memoized=True)
@@ -218,6 +218,38 @@ def test_a_part_is_free_where_another_part_of_its_release_was_charged_for_it(
     with pytest.raises(LedgerError, match="was published by run 'search/2'"):
         reserve(ledger, "again", two, nothing, memoized=True)
     assert clean(ledger) and "run 'search/2' is free: another part" in str(audit(ledger.rows()))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_abandoned_part_pays_for_no_other(ledger: BudgetLedger, begun: bool) -> None:
+    """Neither for one that is reserved after it, nor for one that was reserved before and ends or
+    starts again after it."""
+    nothing = dp_accounting.NoOpDpEvent()
+    one, two = (asked("visits", "search", part=f"level {i}") for i in (1, 2))
+    reserve(ledger, "search", one, MANY, memoized=True)
+    if begun:
+        reserve(ledger, "search/2", two, nothing, memoized=True)
+    ledger.abandon("search", randomized=True, why="too few came")
+    with pytest.raises(LedgerError, match="abandoned charge pays for no part"):
+        reserve(ledger, "search/2", two, nothing, memoized=True)
+    if begun:
+        with pytest.raises(LedgerError, match="abandoned charge pays for no part"):
+            ledger.settle("search/2", nothing, identity=two)
+        ledger.abandon("search/2", randomized=False, why="its first part was abandoned")
+    assert ledger.status("visits").spent == 0.0 and clean(ledger)
+
+
+def test_a_charge_that_pays_for_a_settled_part_is_not_abandoned(ledger: BudgetLedger) -> None:
+    nothing = dp_accounting.NoOpDpEvent()
+    one, two, three = (asked("visits", "search", part=f"level {i}") for i in (1, 2, 3))
+    reserve(ledger, "search", one, MANY, memoized=True)
+    reserve(ledger, "search/2", two, nothing, memoized=True)
+    ledger.settle("search/2", nothing, identity=two)
+    with pytest.raises(LedgerError, match="run 'search' pays for run 'search/2'"):
+        ledger.abandon("search", randomized=True, why="too few came")
+    reserve(ledger, "search/3", three, MANY, memoized=True)  # which pays as well
+    ledger.abandon("search", randomized=True, why="too few came")
+    assert ledger.status("visits").local_committed == 4.0 and clean(ledger)
 
 
 def test_audits_find_a_part_that_is_free_though_no_part_of_its_release_was_charged(

@@ -85,13 +85,15 @@ def test_everybody_and_each_key_read_the_same_bytes_at_their_own_epsilon(place, 
     ledger = f"sqlite:///{tmp_path}/l.db"
     book = BudgetLedger.create(ledger)
     book.set_budget("people", epsilon=9.0, delta=1e-5, local_epsilon=9.0)
+    renamed = owned(tmp_path / "2.key", (place / "1.key").read_bytes())  # a name decides nothing
     errors, spent = [], []
-    for level, more in ((0.5, []), (1.0, ["1"]), (2.0, ["2"])):
+    for level, more in ((0.5, []), (1.0, [renamed]), (2.0, [place / "2.key"])):
         out = tmp_path / f"at-{level}"
-        key = [f"--level-key={place}/{name}.key" for name in more]
+        key = [f"--level-key={name}" for name in more]
         assert read(place, out, *key, ledger=ledger) == DONE
         record, (value, error) = record_of(out), frequencies(out)
         assert record["local_epsilon"] == level and record["num_reports"] == PEOPLE
+        assert record["charged_local_epsilon"] == 2.0
         assert record["exactness"] == "computational"
         assert [one["local_epsilon"] for one in record["readers"]] == [2.0, 1.0, 0.5]
         prices = [one["epsilon"] for one in record["readers"]]

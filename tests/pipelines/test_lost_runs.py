@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,8 +20,13 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency, main
 from beam_ldp.pipelines.jobs.job import ends_with_launcher
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.lost_runs import NOTE, Launcher, Note, find_lost_runs
-from beam_ldp.settings import Noise
+from beam_ldp.pipelines.records.lost_runs import (
+    NOTE,
+    Launcher,
+    LostRoundsPrice,
+    Note,
+    find_lost_runs,
+)
 from tests.ledger.asked import asked
 from tests.warm import run_warm
 
@@ -60,8 +66,8 @@ def flags(place: Path, *more: str) -> list[str]:
             "--run-id=lost", "--no-mlflow", "--one-row-per-person", *more]  # fmt: skip
 
 
-def finalize(place: Path) -> tuple[int, str]:
-    done = CliRunner().invoke(group, ["finalize", f"{place}/out"])
+def finalize(place: Path, *more: str) -> tuple[int, str]:
+    done = CliRunner().invoke(group, ["finalize", f"{place}/out", *more])
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -94,13 +100,18 @@ def test_a_launcher_that_was_killed(place: Path, where: str) -> None:
     elif where == "after":
         assert "counts as spent, at its worst case" in said
         assert (charge.status, status.committed) == ("settled", worst)
+        assert not list(place.glob(".out.*"))
     else:
         assert "it is settled, and published" in said
         assert charge.status == "settled" and 0 < status.committed < worst
         assert charge.about["num_reports"] == 1000
         assert (place / "out" / "privacy.json").exists() and not list(place.glob(".out.*"))
     again, said = finalize(place)
-    expected = {"before": (2, "no privacy record"), "after": (0, "already"), "finished": (0, "is")}
+    expected = {
+        "before": (2, "no privacy record"),
+        "after": (2, "no privacy record"),
+        "finished": (0, "is"),
+    }
     assert again == expected[where][0] and expected[where][1] in said, said
     assert BudgetLedger().status("visits").committed == status.committed
 
@@ -123,8 +134,9 @@ def leave(place: Path, **how: object) -> Path:
 @pytest.mark.exact
 def test_a_run_under_way_is_left_alone(place: Path) -> None:
     staging = leave(place, launcher=Launcher.this())
-    code, said = finalize(place)
-    assert code == 1 and f"process {os.getpid()}, lives" in said
+    for more in ((), ("--ended",)):  # a declaration that this machine can see to be wrong
+        code, said = finalize(place, *more)
+        assert code == 1 and f"process {os.getpid()}, lives" in said
     assert BudgetLedger().state.charge("lost").status == "reserved"
     assert staging.exists()
 
@@ -145,6 +157,10 @@ def test_what_cannot_be_proved_stays_charged(place: Path, how: dict[str, object]
     assert code == 1 and "stays charged at its worst case" in said
     assert BudgetLedger().state.charge("lost").status == "reserved"
     assert staging.exists()
+    code, said = finalize(place, "--ended")  # as somebody declares who stopped its cluster
+    assert code == 0 and "its central epsilon is returned" in said
+    assert BudgetLedger().state.charge("lost").status == "abandoned"
+    assert BudgetLedger().status("visits").local_spent == 0.5 and not staging.exists()
 
 
 @pytest.mark.exact
@@ -184,7 +200,10 @@ def test_notes_that_mean_nothing(place: Path) -> None:
     for content in ("", "{", "[]", '{"run_id": 3}', '{"launcher": {}}'):
         (staging / NOTE).write_text(content)
         assert find_lost_runs(str(place / "out")) == []
-        assert finalize(place)[0] == 2
+        code, said = finalize(place)
+        assert code == 2 and f"No note tells whose {staging} is" in said
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+    assert finalize(place, "--ended")[0] == 0 and not staging.exists()
     assert BudgetLedger().state.charge("lost").status == "reserved"
 
 
@@ -194,6 +213,58 @@ def test_a_note_of_another_ledger(place: Path) -> None:
     code, said = finalize(place)
     assert code == 1 and "another ledger" in said
     assert BudgetLedger().state.charge("lost").status == "reserved"
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("how", "more", "expected"),
+    [
+        ({}, (), 0),
+        ({"ends_with_launcher": False}, (), 1),
+        ({"ends_with_launcher": False}, ("--ended",), 0),
+        ({"rounds": LostRoundsPrice({}, None, 3)}, (), 1),  # which --resume goes on with
+        ({"launcher": Launcher.this()}, ("--ended",), 1),
+    ],
+)
+def test_what_runs_left_that_no_ledger_knows(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, object],
+    more: Any,
+    expected: int,
+) -> None:
+    monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
+    staging, partial = tmp_path / ".out.staging-0123abcd", tmp_path / ".out.partial-0123abcd"
+    staging.mkdir()
+    partial.mkdir()
+    note = Note("", "", True, replace(Launcher.this(), started="1"))
+    replace(note, **how).write(str(staging))  # type: ignore[arg-type]
+    code, said = finalize(tmp_path, *more)
+    assert code == expected, said
+    assert {staging.exists(), partial.exists()} == {expected == 1}
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_start_that_was_overtaken_ends_nothing(place: Path, settled: bool) -> None:
+    """The newer start may be at work, or have ended."""
+    identity = asked("visits", "lost", key="ab" * 16)
+    ledger = BudgetLedger()
+    first = ledger.reserve("visits", "lost", EVENT, identity=identity, memoized=True)
+    dead = replace(Launcher.this(), started="1")
+    note = Note("lost", ledger.ledger_id, True, dead, attempt=first.attempt)
+    staging = place / ".out.staging-0123abcd"
+    staging.mkdir()
+    note.write(str(staging))
+    code, said = finalize(place)
+    assert code == 1 and "the same command goes on under this charge, for free" in said
+    second = ledger.reserve("visits", "lost", EVENT, identity=identity, memoized=True)
+    if settled:
+        ledger.settle("lost", EVENT, identity=identity, attempt=second.attempt)
+    code, said = finalize(place, "--ended")
+    assert code == 0 and ("settled already" if settled else "started again meanwhile") in said
+    assert not staging.exists()
+    assert ledger.charge("lost").status == ("settled" if settled else "reserved")
 
 
 @pytest.mark.exact
@@ -231,7 +302,6 @@ def test_which_jobs_die_with_their_launcher(place: Path, more: list[str], expect
     given = read_flags(Frequency.usage, flags(place, *more))
     settings = Frequency.check(given)
     assert ends_with_launcher(settings, given.beam_flags) is expected
-    assert not ends_with_launcher(replace(settings, noise=Noise(key_file="key")), given.beam_flags)
     assert not ends_with_launcher(replace(settings, input_bytes=1 << 40), given.beam_flags) or (
         os.cpu_count() == 1
     )

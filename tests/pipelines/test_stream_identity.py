@@ -10,13 +10,24 @@ import pytest
 from apache_beam.transforms.window import FixedWindows
 from click.testing import CliRunner
 
+from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines.checks import findings
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.stream import Stream, _pipeline, check_stream
-from beam_ldp.pipelines.streams.results import STREAM, Pricing, begin, run_that_goes_on, told_of
+from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
+from beam_ldp.pipelines.streams.results import (
+    OPENED,
+    STREAM,
+    Pricing,
+    begin,
+    leave_note,
+    run_that_goes_on,
+    told_of,
+)
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stages import part_of
@@ -93,9 +104,42 @@ def test_of_two_streams_that_begin_at_once_the_second_is_refused(tmp_path):
 def test_finalize_says_what_becomes_of_a_stream(tmp_path):
     begin(tmp_path / "out", MEMOIZED, "run-1")
     found = CliRunner().invoke(finalize, [str(tmp_path / "out")])
-    assert found.exit_code == 2
+    assert found.exit_code == 1
     said = " ".join(found.output.split())
-    assert "holds a stream" in said and "budget abandon run-1" in said
+    assert "is a stream" in said and "start it again with the same flags" in said
+
+
+@pytest.mark.parametrize("marked", [0, 3])
+def test_finalize_gives_back_what_a_lost_stream_did_not_use(tmp_path, marked):
+    """Of six windows one was released; people of two others were asked, or it is not known."""
+    url, out = f"sqlite:///{tmp_path}/privacy.db", tmp_path / "out"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("d", epsilon=9.0, delta=1e-6, local_epsilon=12.0)
+    identity = replace(MEMOIZED, dataset="d")
+    event = LocalRandomizerDpEvent(1.0)
+    charge = ledger.reserve("d", "run-1", event, identity=identity, memoized=True, count=6)
+    ledger.settle("run-1", event, identity=identity.of_window(0, 60), attempt=charge.attempt)
+    begin(out, identity, "run-1")
+    here = Launcher.this()
+    note = Note("run-1", ledger.ledger_id, False, here, attempt=charge.attempt)
+
+    def finalized(*more):
+        done = CliRunner().invoke(finalize, [str(out), "--ledger", url, *more])
+        return done.exit_code, " ".join(done.output.split())
+
+    leave_note(out, note)
+    code, said = finalized("--ended")
+    assert code == 1 and f"process {here.pid}, lives" in said
+    leave_note(out, replace(note, launcher=here.gone))
+    for i in range(marked):
+        (out / OPENED).mkdir(exist_ok=True)
+        (out / OPENED / str(i)).touch()
+    assert finalized()[0] == 1 and ledger.status("d").local_committed == 6.0
+    code, said = finalized("--ended")
+    assert code == 0 and "5 windows that it did not use are given back" in said
+    assert ledger.status("d").local_committed == (marked or 6)
+    assert finalized("--ended") == (0, "run run-1 has nothing left: each window that was reserved "
+                                    "has ended")  # fmt: skip
 
 
 def test_a_stream_says_in_the_ledger_that_it_is_in_no_tracker(tmp_path):
@@ -184,12 +228,14 @@ def test_a_program_that_starts_again_has_one_charge_and_two_attempts(flags, tmp_
     """Built as far as the engine, twice; the first launcher was lost in between."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = BudgetLedger.create(url)
-    ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=100)
+    ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=9 * 2)  # for one start
     charged = [*flags, "--ledger", url, *slide]
     charged.remove("--no-ledger")
     attempts = []
     for _ in range(2):
         job = a_stream(charged)
+        (told,) = [one for one in findings(_told(job, [])) if one.check == "budget"]
+        assert told.status == "ok" and ("goes on, for free" in told.said) == bool(attempts)
         _pipeline(job, [])
         begin(job.folder, job.identity, job.run_id)
         attempts.append(job.attempt)

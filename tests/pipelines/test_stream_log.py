@@ -263,16 +263,16 @@ def test_another_stream_has_another_run(place: Path, store: str) -> None:
 def test_audits_see_what_a_run_shows_too_little_or_too_much_of(place: Path, store: str) -> None:
     live = Launched(place, store)
     live.release(0, 1)
-    shown = mlflow_ldp.read_server(store).shown["live"]
+    shown = mlflow_ldp.read_server(store).shown["live"][0]
     rows = ledger_of(place).rows()
     for fault in ({"local_epsilon": 6.0}, {"identity": "ab" * 32}):
-        assert not audit(rows, tracked={"live": {**shown, **fault}}).clean
+        assert not audit(rows, tracked={"live": [{**shown, **fault}]}).clean
     behind = {**shown, "local_epsilon": 2.0}
-    assert audit(rows, tracked={"live": behind}).clean  # it may be sent yet
+    assert audit(rows, tracked={"live": [behind]}).clean  # it may be sent yet
     live.end()
     rows = ledger_of(place).rows()
-    assert audit(rows, tracked={"live": shown}).clean
-    findings = tracking(audit(rows, tracked={"live": behind})).findings
+    assert audit(rows, tracked={"live": [shown]}).clean
+    findings = tracking(audit(rows, tracked={"live": [behind]})).findings
     assert findings == ("run 'live' shows local_epsilon = 2.0 and not 4.0",)
 
 

@@ -311,7 +311,7 @@ def test_a_later_level_is_collected_once_or_again_of_the_same_envelopes(
     (level,) = [c for c in after.charges if c.identity.part == "level 2"]
     assert level.status == "settled" and level.run_id.startswith("sss")
     assert [charge.identity.part for charge, *_ in next_runs(after)] == ["level 1"]
-    report = audit(ledger.rows(), tracked={charged[1].partition("=")[2]: {}})
+    report = audit(ledger.rows(), tracked={charged[1].partition("=")[2]: [{}]})
     assert report.clean and f"{level.run_id!r} is free" in str(report.checks)
 
 

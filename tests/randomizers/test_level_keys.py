@@ -132,7 +132,7 @@ def test_a_key_file_comes_back_and_says_nothing_in_print():
 
 
 @pytest.mark.exact
-def test_every_changed_byte_of_a_key_file_is_noticed():
+def test_every_changed_byte_of_a_key_file_and_another_level_are_noticed():
     content = key_of(1.0).to_bytes()
     for place in range(len(content)):
         changed = bytearray(content)
@@ -143,6 +143,15 @@ def test_every_changed_byte_of_a_key_file_is_noticed():
             assert str(error) == "is damaged, or no level key: have it derived again"
         else:  # a change that JSON does not see, such as in white space
             assert found == key_of(1.0) and found.secret == key_of(1.0).secret
+    told = json.loads(key_of(1.0).to_bytes())
+    other = json.loads(key_of(3.0).to_bytes())
+    for change in ({"level_epsilon": 3.0}, {"release": "00" * 32}, {"key": other["key"]},
+                   {"seal": other["seal"]}, {"seal": 1}):  # fmt: skip
+        with pytest.raises(ValueError, match="is damaged"):
+            LevelKey.from_bytes(json.dumps({**told, **change}).encode())
+    unsealed = {**told, "level_key_version": 1, "checksum": "00" * 8}
+    with pytest.raises(ValueError, match="by an earlier version and has no seal"):
+        LevelKey.from_bytes(json.dumps(unsealed).encode())
     for content in (b"", b"{}", b"[1]", b"null", SECRET, b'{"checksum": 1}', b"[" * 10_000):
         with pytest.raises(ValueError, match="is damaged"):
             LevelKey.from_bytes(content)

@@ -258,7 +258,7 @@ class CollectRows(_Half):
         found = opened | "Collector" >> collector
         if self._budget is not None:
             found = charge(
-                self._budget.begin(pcoll),
+                self._budget.begin(pcoll, self.terms.identity),
                 self._budget.worst_event(randomizer, least),
                 pcoll,
                 found,
