@@ -119,7 +119,9 @@ class PrivacyRecord:
             raise ValueError("local_epsilon and epsilon must be None in a simulated release")
         price, stated = self.epsilon, certified(vars(self))
         object.__setattr__(self, "certificate", stated["certificate"])
-        for item in fields(self) if price is not None else ():
+        if price is None:
+            return
+        for item in fields(self):
             told = getattr(self, item.name)
             told = _restated(told, item.name, price, stated["epsilon"])
             object.__setattr__(self, item.name, told)

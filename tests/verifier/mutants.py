@@ -41,7 +41,7 @@ class Kind:
 
     def __init__(self, name: str, event: Any, delta: float, mechanism: Any = None) -> None:
         self.name, self.event = name, as_event(event)
-        price = self._price = event_epsilon(event, delta)
+        price = self._price = event_epsilon(self.event, delta)
         identity = ReleaseIdentity("visits", name)
         told = {
             "delta": delta,
@@ -110,7 +110,7 @@ def _facts(event: Any, mechanism: Any) -> Told:
         found["honest_reports"] = min(
             leaf["num_reports"] - leaf.get("num_fakes", 0) for leaf in crowds
         )
-    budgets = [_local(leaf).get("local_epsilon") for leaf, _ in leaves]
+    budgets: list[Any] = [_local(leaf).get("local_epsilon") for leaf, _ in leaves]
     if budgets and None not in budgets:
         found["local_epsilon"] = local_epsilon_of(event)
         found["mechanism"] = {"mechanism": "ours", "local_epsilon": max(budgets)}
@@ -135,7 +135,7 @@ _SHUFFLED = (
         "ProjectiveGeometryResponse", "RecursiveHadamardResponse",
     )),
     frequency.SubsetSelection(40, 1.0),
-    mean.ScalarMean(1.0, 2.0), mean.PrivUnit(8, 3.0), mean.PrivUnitInf(8, 3.0),
+    mean.ScalarMean(1, 2.0), mean.PrivUnit(8, 3.0), mean.PrivUnitInf(8, 3.0),
     mean.RandomCodebookMean(8, 2.0), mean.KashinMean(8, 2.0),
 )  # fmt: skip
 
@@ -332,13 +332,17 @@ def signed_again(told: Told, kind: Kind, draw: random.Random) -> bool:
 
 def _table(change: Callable[[list[Any], random.Random], object]) -> Mutation:
     def mutate(told: Told, kind: Kind, draw: random.Random) -> bool:
-        pairs = [_local(leaf).get("pair") for leaf, _ in leaves_of(told["event"]["event"])]
-        pairs = [pair for pair in pairs if pair is not None]
+        leaves = leaves_of(told["event"]["event"])
+        pairs: list[list[Any]] = [_local(leaf)["pair"] for leaf, _ in leaves if _has_pair(leaf)]
         if pairs:
             change(draw.choice(pairs), draw)
         return bool(pairs)
 
     return mutate
+
+
+def _has_pair(leaf: Told) -> bool:
+    return _local(leaf).get("pair") is not None
 
 
 def _row(pair: list[Any], draw: random.Random) -> list[Any]:
