@@ -275,11 +275,13 @@ def _end_uncharged(run: LostRun, say: Any) -> int:
 
 def _end_overtaken(run: LostRun, charge: Charge, say: Any) -> int:
     """What a start left whose charge has ended, or is another start's by now."""
-    if run.note.rounds is not None:
-        say(f"was lost and is {charge.status} already; {escape(run.staging)} is left of it")
-        return DONE
-    run.remove()
     is_open = charge.status == "reserved"
+    if run.note.rounds is not None:
+        status = f"was lost and is {charge.status} already"
+        status = "was overtaken: another start of it goes on" if is_open else status
+        say(f"{status}; {escape(run.staging)} is left of it")
+        return NOT_YET if is_open else DONE
+    run.remove()
     status = "started again meanwhile" if is_open else f"{charge.status} already"
     say(f"was lost and is {status}: what it left is removed")
     return DONE

@@ -324,7 +324,7 @@ def kept_if_it_fails(
         yield
     except (UsageError, NothingReleasedError):
         raise
-    except BaseException:
+    except (Exception, KeyboardInterrupt):
         if charge.facts["charged"] == YES:
             with suppress(OSError, BeamIOError):  # a full disk: the run's first note stays
                 folder.keep = True

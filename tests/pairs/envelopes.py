@@ -39,7 +39,7 @@ def forged(terms: ReleaseTerms, sent: list[bytes]) -> list[bytes]:
     pack = terms.randomizer.pack_each
     victim = open_envelope(terms, sent[7])
     target = old_sum(terms.identity, _id(victim.envelope_id)[None], pack(victim.reports))
-    report = np.zeros_like(open_envelope(terms, sent[0]).reports)
+    report = np.full_like(victim.reports, not victim.reports.any())  # another than the victim's
     chosen = forged_id(terms.identity, target, pack(report)[0])
     assert old_sum(terms.identity, chosen[None], pack(report)) == target
     return [*omitted(terms, sent), encode_envelopes(terms, report, chosen[None])[0].tobytes()]
