@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -52,9 +52,7 @@ from beam_ldp.transforms.elements.stages import (
 )
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 
-if TYPE_CHECKING:
-    from beam_ldp.transforms.budgeted import Begun
-
+Waiting = Callable[[beam.PCollection], beam.PCollection]
 BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
 ORIGIN_BYTES = 16
 
@@ -369,12 +367,12 @@ class DeviceSide(beam.PTransform):
         self._encoder = encoder
         self._bound = BoundContributions(noise=noise, windows=windows) if one_each else None
         self._randomize = Randomize(randomizer, noise=noise)
-        self._begun: Begun | None = None
+        self._wait: Waiting | None = None
 
-    def once(self, begun: Begun | None) -> DeviceSide:
-        """The same half, which asks nobody before a run has begun; None: at once."""
+    def after(self, wait: Waiting | None) -> DeviceSide:
+        """The same half, which hands the blocks of people through `wait` before it asks them."""
         waiting = copy(self)
-        waiting._begun = begun
+        waiting._wait = wait
         return waiting
 
     def values(self, rows: beam.PCollection) -> Values:
@@ -388,7 +386,7 @@ class DeviceSide(beam.PTransform):
 
     def expand(self, rows: beam.PCollection) -> Reports:
         found = self.values(rows)
-        values = found.values if self._begun is None else self._begun.then(found.values)
+        values = found.values if self._wait is None else self._wait(found.values)
         reports = values | "Randomize" >> self._randomize
         return Reports(
             reports,
