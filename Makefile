@@ -309,13 +309,14 @@ engines-stop: $(VENV)/.ready  ## end what `make engines` started
 
 # --- the code -----------------------------------------------------------------------------------
 
-lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
+lint: $(VENV)/.ready build/layout  ## ruff, mypy, the direction of imports and the sizes in house.toml
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	cd build/layout
 	$(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
 		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters -p flower_adapters -p spec
 	$(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
+	$(CURDIR)/$(BIN)/python $(CURDIR)/.ci/house.py
 
 # Links to the packages under the names they are installed with: mypy and import-linter find modules
 # by where files lie, and know nothing of the mapping in pyproject.toml.
