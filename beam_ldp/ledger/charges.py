@@ -180,6 +180,18 @@ class Charge:
         return self.run_token or self.attempt
 
     @property
+    def counts_rounds(self) -> bool:
+        """Whether its rounds may be counted: of a training, neither of a graph nor of a block."""
+        return not (self.is_block or self.memoized or self.run_token)
+
+    @property
+    def asked_people(self) -> bool:
+        """Whether the ledger knows that people were asked. Of the windows of a block only its
+        launcher does, as long as it was started once."""
+        began = self.least_begun > 0 or (bool(self.run_token) and not self.is_block)
+        return began or self.attempts > 1
+
+    @property
     def least_begun(self) -> int:
         """Rounds that have begun, as far as the ledger knows."""
         return self.rounds_begun or 0
@@ -252,46 +264,63 @@ def followed(charge: Charge, row: Row) -> Charge:
     Raises:
         ValueError: if the row cannot follow.
     """
-    body = row.body
-    if row.kind == RESUME:
-        began = str(body.get("began", ""))
-        first = began != "" and not charge.run_token
-        if charge.status != "reserved" or not (charge.memoized or first):
-            raise ValueError("only an open charge of reports that stay the same can be resumed")
-        attempts = charge.attempts + (not began)
-        about = {**charge.about, **body["about"]}
-        attempt = _name(body["attempt"])
-        return replace(charge, attempt=attempt, attempts=attempts, run_token=began, about=about)
-    if row.kind == BEGIN:
-        if (
-            charge.status != "reserved"
-            or charge.is_block
-            or int(body["begun"]) < charge.least_begun
-        ):
-            raise ValueError("the count of rounds that have begun never falls")
-        return replace(charge, attempt=_name(body["attempt"]), rounds_begun=int(body["begun"]))
-    if row.kind == REPLACE:
-        if charge.status != "settled":
-            raise ValueError("only what was released can be released again")
-        event, more = body["event"] or charge.settled, body.get("tokens") or {}
-        if charge.tokens.keys() & more.keys():
-            raise ValueError("a group is released once")
-        return replace(
-            charge,
-            settled=dict(event) if event else None,
-            loss=Loss.from_json(body["loss"]),
-            report_digest=body["report_digest"],
-            tokens={**charge.tokens, **more},
-            published=charge.published + (not more),
-            about={**charge.about, **body["about"]},
-        )
+    if row.kind in _GOING_ON:
+        return _GOING_ON[row.kind](charge, row.body)
     if charge.status != "reserved" or row.kind not in (SETTLE, ABANDON):
         raise ValueError("a charge ends once")
     if charge.is_block:
-        if body["part"] or row.kind == ABANDON:
-            return _rest(charge, int(body["count"]))
+        if row.body["part"] or row.kind == ABANDON:
+            return _rest(charge, int(row.body["count"]))
         raise ValueError("a block is settled part by part")
     return _ended(charge, row)
+
+
+def _started(charge: Charge, body: dict[str, Any]) -> Charge:
+    """After a further start, or the first of its graph."""
+    began = str(body.get("began", ""))
+    first = began != "" and not charge.run_token
+    if charge.status != "reserved" or not (charge.memoized or first):
+        raise ValueError("only an open charge of reports that stay the same can be resumed")
+    if charge.rounds_begun is not None or (began and body["attempt"] != charge.attempt):
+        raise ValueError("rounds are counted by one program, and a graph begins as reserved")
+    attempts = charge.attempts + (not first)
+    about = {**charge.about, **body["about"]}
+    attempt = _name(body["attempt"])
+    return replace(charge, attempt=attempt, attempts=attempts, run_token=began, about=about)
+
+
+def _counted(charge: Charge, body: dict[str, Any]) -> Charge:
+    """After one more round, or a start of a training."""
+    if charge.status != "reserved" or not charge.counts_rounds:
+        raise ValueError("rounds are counted of an open charge that one program settles whole")
+    if int(body["begun"]) < charge.least_begun:
+        raise ValueError("the count of rounds that have begun never falls")
+    return replace(charge, attempt=_name(body["attempt"]), rounds_begun=int(body["begun"]))
+
+
+def _published(charge: Charge, body: dict[str, Any]) -> Charge:
+    """After a further publication, or further groups of the first."""
+    if charge.status != "settled":
+        raise ValueError("only what was released can be released again")
+    event, more = body["event"] or charge.settled, body.get("tokens") or {}
+    if charge.tokens.keys() & more.keys():
+        raise ValueError("a group is released once")
+    if (more and not charge.tokens) or (more and "" in {*charge.tokens, *more}):
+        raise ValueError("groups are added to a release that has groups")
+    if not more and not charge.memoized:
+        raise ValueError("only reports that stay the same are published again")
+    return replace(
+        charge,
+        settled=dict(event) if event else None,
+        loss=Loss.from_json(body["loss"]),
+        report_digest=body["report_digest"],
+        tokens={**charge.tokens, **more},
+        published=charge.published + (not more),
+        about={**charge.about, **body["about"]},
+    )
+
+
+_GOING_ON = {RESUME: _started, BEGIN: _counted, REPLACE: _published}
 
 
 def part_of(block: Charge, row: Row) -> Charge:
@@ -386,7 +415,7 @@ def least_local(charge: Charge, body: dict[str, Any], told: float) -> float:
     """
     if charge.attempts > 1 or not body["proof"]:
         return max(charge.reserved_local, told)
-    return 0.0 if body["num_randomized"] == 0 else told
+    return 0.0 if body["num_randomized"] == 0 and not charge.asked_people else told
 
 
 def _name(told: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ from beam_ldp.ledger.opening import (
     ended_part,
     equal_releases,
 )
-from beam_ldp.ledger.rows import REPLACE, RESERVE, RESUME, LedgerError, check_name
+from beam_ldp.ledger.rows import REPLACE, RESERVE, RESUME, LedgerError, Row, check_name
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
@@ -245,7 +245,7 @@ class LedgerReserving(LedgerReading):
                 check_covered(it.appender, body["release_key"], asked.identity.release_id)
             earlier = it.appender.rows_of_run(asked.run_id)
             if earlier:
-                return self._again(it, of_run(earlier), body, repeated)
+                return self._again(it, earlier, body, repeated)
             first = it.appender.first_of_release(body["release_key"])
             if first is not None:
                 check_question(asked.identity, of_run([first]))
@@ -281,6 +281,8 @@ class LedgerReserving(LedgerReading):
             is_open = charge.status == "reserved"
             if charge.run_token == attempt or (charge.memoized and charge.status == "settled"):
                 return charge
+            if charge.rounds_begun is not None:
+                raise LedgerError(f"run {run_id!r} is a training, whose rounds are counted")
             if not is_open or (charge.run_token and not charge.memoized):
                 raise LedgerError(
                     f"run {run_id!r} {'began before' if is_open else f'is {charge.status}'}, and "
@@ -294,10 +296,15 @@ class LedgerReserving(LedgerReading):
                                "left": charge.count, "about": {}})  # fmt: skip
             return followed(charge, it.rows[-1])
 
-    def _again(self, it: Writing, charge: Charge, body: dict[str, Any], told: bool) -> Charge:
+    def _again(self, it: Writing, rows: Sequence[Row], body: dict[str, Any], told: bool) -> Charge:
         """A run that starts again under its old name: free, or a LedgerError."""
+        charge = of_run(rows)
         if told and charge.attempt == body["attempt"] and charge.status == "reserved":
             return charge  # the answer was lost, the row was not
+        if any(row.body.get("attempt") == body["attempt"] for row in rows):
+            raise LedgerError(
+                f"another start of run {charge.run_id!r} took over: this one ends here"
+            )
         _check_same_run(charge, body)
         it.append(RESUME, {**place(charge), "attempt": body["attempt"], "left": charge.count,
                            "about": body["about"]})  # fmt: skip
@@ -308,7 +315,8 @@ def _check_same_run(charge: Charge, body: dict[str, Any]) -> None:
     """A LedgerError unless this is the run of the open charge, started again with equal reports."""
     said = f"run {charge.run_id!r} already has its charge ({charge.status}): "
     differing = charge.identity.differences(ReleaseIdentity.from_json(body["identity"]))
-    if not (charge.memoized and body["memoized"] and charge.status == "reserved") or differing:
+    again = charge.memoized and body["memoized"] and charge.rounds_begun is None
+    if not (again and charge.status == "reserved") or differing:
         differs = f" (its release differs in its {', '.join(differing)})" if differing else ""
         raise LedgerError(
             f"{said}a repetition draws new noise and needs a new name and a new charge{differs}"

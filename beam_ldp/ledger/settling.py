@@ -75,8 +75,11 @@ class LedgerSettling(LedgerReading):
             charge = charge_of(it.appender, run_id)
             _check_attempt(charge, attempt, charge.attempt)
             _check_open(charge)
-            if charge.is_block:
-                raise LedgerError(f"run {run_id!r} is a block, whose parts are settled one by one")
+            if not charge.counts_rounds:
+                raise LedgerError(
+                    f"run {run_id!r} is a block, a pipeline's, or of reports that stay the same: "
+                    "no rounds of it are counted"
+                )
             if begun < charge.least_begun:
                 raise LedgerError(
                     f"{charge.least_begun:,} rounds of run {run_id!r} have begun: the count cannot "
@@ -164,7 +167,9 @@ class LedgerSettling(LedgerReading):
             if charge.is_block:
                 facts["identity_digest"] = identity.digest.hex()
             body = {**self._end(charge, label, attempt), **facts}
-            if committed(reserved):
+            if same(told, reserved):  # whatever a later version makes of the same event
+                loss = charge.loss
+            elif committed(reserved):
                 loss = loss.at_least(charge.loss)  # of a block: of one part
             it.append(SETTLE, body | _spent(charge, body, loss, local, sent))
             return _closed(charge, it.rows[-1])
@@ -211,9 +216,7 @@ class LedgerSettling(LedgerReading):
                 raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
             if number == charge.count and charge.pays:
                 _check_pays_for_none(charge, it)
-            # Of the windows of a block, its launcher knows which were asked.
-            began = charge.least_begun > 0 or (bool(charge.run_token) and not charge.is_block)
-            spent = randomized or began or charge.attempts > 1
+            spent = randomized or charge.asked_people
             it.append(
                 ABANDON,
                 {

@@ -191,12 +191,12 @@ class LedgerState(Books):
         told = (charge.loss.to_json(), finite(charge.reserved_local))
         if not _equal(given, told) or (not charge.is_block and body["count"] != 1):
             raise ValueError("what is given back is what was reserved")
-        newest = ended.attempt in (charge.attempt, charge.settles)  # the launcher, or its graph
-        if not newest or ended.rounds_begun != charge.rounds_begun:
+        may = {charge.settles} | ({charge.attempt} if row.kind == ABANDON else set())
+        if ended.attempt not in may or ended.rounds_begun != charge.rounds_begun:
             raise ValueError("what ends is the newest start, after all rounds that have begun")
         local = read_loss(body["local_epsilon"])
         if row.kind == ABANDON:
-            least = charge.reserved_local if charge.rounds_begun else 0.0
+            least = charge.reserved_local if charge.asked_people else 0.0
             if local not in (least, charge.reserved_local):
                 raise ValueError("what was randomized is spent")
             return
