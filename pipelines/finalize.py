@@ -186,6 +186,8 @@ def read_record(output: str) -> dict[str, Any] | None:
     """
     from apache_beam.io.filesystems import FileSystems
 
+    from beam_ldp.transforms.files import reason
+
     path = f"{output.rstrip('/')}/privacy.json"
     try:
         if not FileSystems.exists(path):
@@ -193,7 +195,7 @@ def read_record(output: str) -> dict[str, Any] | None:
         with FileSystems.open(path, "application/octet-stream") as file:
             record = json.loads(file.read())
     except Exception as error:
-        raise click.UsageError(f"{path} cannot be read ({type(error).__name__})") from None
+        raise click.UsageError(f"{path} cannot be read ({reason(path, error)})") from None
     if not isinstance(record, dict) or "event" not in record:
         raise click.UsageError(f"{path} is no privacy record of this version")
     return record
