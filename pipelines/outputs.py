@@ -98,10 +98,9 @@ class OutputFolder:
         """Refuse what must not be overwritten, early and again before it appears."""
         try:
             self._check()
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # folders that nobody may look into, names that are too long
+        except OutputError:
+            raise
+        except (OSError, ValueError) as error:  # no permission, too long a name, no such store
             why = error.strerror if self._local else reason(self.path, error)
             raise OutputError(f"--output {self.path} cannot be used ({why})") from None
 

@@ -68,8 +68,8 @@ def reason(path: str, error: BaseException) -> str:
 
     Args:
         path: or glob.
-        error: what listing, opening or writing raised. Its first line is shown for a store, unless it
-            may hold a secret; what reading people's data raised may quote them, and is not given.
+        error: what listing, opening or writing raised; never what parsing private contents raised.
+            Its first line is shown for a store, unless it may hold a secret.
     """
     if missing := _missing(path):
         return missing
@@ -135,13 +135,9 @@ class StoredAnchors:
 
     Args:
         url: of the folder, for example `gs://auditor/anchors`.
-
-    Raises:
-        ValueError: as `check_store`.
     """
 
     def __init__(self, url: str) -> None:
-        check_store(url)
         self._folder = url.rstrip("/")
 
     @property
