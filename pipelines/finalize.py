@@ -212,7 +212,12 @@ def settle_lost_runs(output: str, ledger: str | None, console: Console, ended: b
     """
     from beam_ldp.pipelines import outputs
     from beam_ldp.pipelines.records.lost_runs import find_lost_runs, unknown_leftovers
+    from beam_ldp.transforms.files import check_store
 
+    try:
+        check_store(output)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     lost = find_lost_runs(output, declared=ended)
     book = open_ledger(ledger) if any(run.note.run_id for run in lost) else None
     codes = [_end(run, book, console) for run in lost]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import functools
 import importlib
 import json
 import os
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ _STORES = {  # by scheme: the module that reaches the store, and what installs i
     "hdfs": ("hdfs", "apache-beam[hadoop]"),
     "s3": ("boto3", "apache-beam[aws]"),
 }
+_SET_UP = "set up AWS's environment variables or profile, or give --s3_access_key_id"
 _MAY_BE_SECRET = re.compile(r"[?=@]|[\w+/-]{32,}")  # queries, assignments, accounts, tokens
 
 
 def check_store(path: str, beam_flags: Sequence[str] = ()) -> None:
-    """Refuse a path whose store this installation cannot reach; opens nothing.
+    """Refuse a path whose store this installation cannot reach; opens no file.
 
     Args:
         path: or glob.
@@ -39,12 +40,26 @@ def check_store(path: str, beam_flags: Sequence[str] = ()) -> None:
             before there is a pipeline that hands them to Beam.
 
     Raises:
-        ValueError: naming the path and the package to install, or the schemes that are known.
+        ValueError: naming the path, and the package or the credentials that are missing, or the
+            schemes that are known.
     """
     if missing := _missing(path):
         raise ValueError(f"{path}: {missing}")
-    if FileSystems._pipeline_options is None and RuntimeValueProvider.runtime_options is None:
+    told = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options  # a worker's
+    if beam_flags or told is None:
         FileSystems.set_options(PipelineOptions([*beam_flags]))
+    if FileSystems.get_scheme(path) != "s3" or FileSystems._pipeline_options is None:
+        return
+    key = FileSystems._pipeline_options.view_as(S3Options).s3_access_key_id
+    if not (key or _has_aws_credentials()):
+        raise ValueError(f"{path}: no credentials for s3:// were found; {_SET_UP}")
+
+
+@functools.cache
+def _has_aws_credentials() -> bool:
+    """Asked first: Beam repeats requests without credentials for minutes."""
+    session = importlib.import_module("boto3").session.Session()
+    return session.get_credentials() is not None
 
 
 def _missing(path: str) -> str:
@@ -79,7 +94,7 @@ def reason(path: str, error: BaseException) -> str:
             break
         error = cause
     said, scheme = type(error).__name__, FileSystems.get_scheme(path)
-    if scheme not in _STORES:
+    if scheme in (None, "file"):
         return said
     line = next(iter(str(error).splitlines()), "")[:200]
     if line and not _MAY_BE_SECRET.search(line):
@@ -190,4 +205,6 @@ def explained(path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise OSError(errno.EIO, reason(path, error), path) from None
+        failed = OSError(reason(path, error))
+        failed.strerror = str(failed)
+        raise failed from None
