@@ -101,7 +101,7 @@ class OutputFolder:
         except OutputError:
             raise
         except (OSError, ValueError) as error:  # no permission, too long a name, no such store
-            why = error.strerror if self._local else reason(self.path, error)
+            why = getattr(error, "strerror", None) or reason(self.path, error)
             raise OutputError(f"--output {self.path} cannot be used ({why})") from None
 
     def _check(self) -> None:

@@ -94,7 +94,7 @@ def test_the_check_and_the_run_refuse_a_store_out_of_reach_and_charge_nothing(
         monkeypatch.setattr(MemoryFileSystem, name, refuse)
     for more in (["--dry-run"], []):
         flags = [f"--{name}={value}" for name, value in given.items()]
-        assert frequency.main([*flags, "--no-mlflow", *more]) == MISUSED
+        assert frequency.main([*flags, "--one-row-per-person", "--no-mlflow", *more]) == MISUSED
         errors.append(" ".join(capsys.readouterr().err.split()))
     assert errors[0] == errors[1] and f"--{flag} {path}" in errors[0] and said in errors[0]
     assert ledger.read_bytes() == before
