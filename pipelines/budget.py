@@ -336,7 +336,12 @@ def files_at(store: str) -> Files:
     if "://" not in store.removeprefix("file://"):
         return LocalFiles()
     from beam_ldp.transforms.device.keyed import BeamFiles
+    from beam_ldp.transforms.files import check_store
 
+    try:
+        check_store(store)
+    except ValueError as error:
+        raise click.UsageError(f"--people-store {error}") from None
     return BeamFiles()
 
 

@@ -186,6 +186,8 @@ def read_record(output: str) -> dict[str, Any] | None:
     """
     from apache_beam.io.filesystems import FileSystems
 
+    from beam_ldp.transforms.files import reason
+
     path = f"{output.rstrip('/')}/privacy.json"
     try:
         if not FileSystems.exists(path):
@@ -193,7 +195,7 @@ def read_record(output: str) -> dict[str, Any] | None:
         with FileSystems.open(path, "application/octet-stream") as file:
             record = json.loads(file.read())
     except Exception as error:
-        raise click.UsageError(f"{path} cannot be read ({type(error).__name__})") from None
+        raise click.UsageError(f"{path} cannot be read ({reason(path, error)})") from None
     if not isinstance(record, dict) or "event" not in record:
         raise click.UsageError(f"{path} is no privacy record of this version")
     return record
@@ -210,7 +212,12 @@ def settle_lost_runs(output: str, ledger: str | None, console: Console, ended: b
     """
     from beam_ldp.pipelines import outputs
     from beam_ldp.pipelines.records.lost_runs import find_lost_runs, unknown_leftovers
+    from beam_ldp.transforms.files import check_store
 
+    try:
+        check_store(output)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     lost = find_lost_runs(output, declared=ended)
     book = open_ledger(ledger) if any(run.note.run_id for run in lost) else None
     codes = [_end(run, book, console) for run in lost]

@@ -35,7 +35,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.pipelines.records.record import LEVEL as LEVEL
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.files import paths_matching, reason
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -98,8 +98,11 @@ class OutputFolder:
         """Refuse what must not be overwritten, early and again before it appears."""
         try:
             self._check()
-        except OSError as error:  # folders that nobody may look into, names that are too long
-            raise OutputError(f"--output {self.path} cannot be used ({error.strerror})") from None
+        except OutputError:
+            raise
+        except (OSError, ValueError) as error:  # no permission, too long a name, no such store
+            why = getattr(error, "strerror", None) or reason(self.path, error)
+            raise OutputError(f"--output {self.path} cannot be used ({why})") from None
 
     def _check(self) -> None:
         if self._local and self._target.exists() and not self._target.is_dir():
@@ -120,7 +123,10 @@ class OutputFolder:
     def _exists(self) -> bool:
         if self._local:
             return self._target.exists() and any(e.name != MLFLOW for e in self._target.iterdir())
-        return bool(paths_matching(self.path + "/*", or_none=True))
+        try:
+            return bool(paths_matching(self.path + "/*"))
+        except BeamIOError:  # no such folder, or no such store, which is an error here too
+            return FileSystems.exists(self.path)
 
     def _foreign(self) -> bool:
         if not self._target.is_dir():

@@ -151,13 +151,13 @@ def _key(path: str, agreed: ReleaseFile) -> bytes:
 
 def _consenting(path: str) -> list[str]:
     """Ids of the people who consented, each once."""
-    from beam_ldp.pipelines.inputs.public_lists import read_public
+    from beam_ldp.pipelines.inputs.public_lists import read_public, why
     from beam_ldp.randomizers.identity import canonical_id
 
     try:
         lines = read_public(path).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--consents {path}: cannot be read ({type(error).__name__})") from None
+        raise UsageError(f"--consents {path}: cannot be read ({why(error)})") from None
     people: dict[int | bytes, str] = {}
     for place, line in enumerate(lines, 1):
         if not line:

@@ -155,6 +155,9 @@ def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[
     Raises:
         UsageError: naming the setting and what is allowed.
     """
+    for part, name, about in usage:
+        if {"PATH", "FILE", "DIR"} & {*str(about.metavar).split("|")}:
+            _check_reachable(given, f"--{about.flag}", given[part.home].get(name))
     sections = {
         name: section_from(given, usage, home, section)
         for home, found in _SECTIONS.items()
@@ -176,6 +179,18 @@ def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[
         ),
     }
     return kind(**sections, question=question, only_plan=given.action("only_plan"))
+
+
+def _check_reachable(given: Arguments, flag: str, paths: Any) -> None:
+    """Beam, which loads slowly, is asked only of paths in stores."""
+    for path in [paths] if isinstance(paths, str) else paths or ():
+        if "://" in str(path):
+            from beam_ldp.transforms.files import check_store
+
+            try:
+                check_store(str(path), given.beam_flags)
+            except ValueError as error:
+                raise UsageError(f"{flag} {error}") from None
 
 
 def absolute(path: Any) -> Any:

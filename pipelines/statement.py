@@ -73,9 +73,11 @@ def _say(text: str, record: dict[str, Any], form: str) -> None:
 def _text_of(output: str) -> str:
     from apache_beam.io.filesystems import FileSystems
 
+    from beam_ldp.transforms.files import reason
+
     path = f"{output.rstrip('/')}/privacy.md"
     try:
         with FileSystems.open(path, "application/octet-stream") as file:
             return bytes(file.read()).decode()
     except Exception as error:
-        raise click.UsageError(f"{path} cannot be read ({type(error).__name__})") from None
+        raise click.UsageError(f"{path} cannot be read ({reason(path, error)})") from None

@@ -196,7 +196,7 @@ class Anchoring:
                 _say_not_anchored(self._sink.name)
                 return None
             raise AnchorError(
-                f"{self._sink.name} cannot be read ({type(error).__name__}), so that it is unknown "
+                f"{self._sink.name} cannot be read ({_why(error)}), so that it is unknown "
                 "what the ledger held. Nothing was reserved: a database that was reset would be "
                 "overspent"
             ) from None
@@ -240,7 +240,7 @@ class Anchoring:
                 _say_not_anchored(self._sink.name)
                 return
             raise AnchorError(
-                f"{self._sink.name} cannot store an anchor ({type(error).__name__}): what is in "
+                f"{self._sink.name} cannot store an anchor ({_why(error)}): what is in "
                 "the ledger stays charged, and nothing may be released until it does"
             ) from None
         self._known, self._asked, self._bare = anchor, time.monotonic(), None
@@ -440,6 +440,10 @@ def open_sink(url: str) -> AnchorSink:
         f"anchors must be at file:///path or at a URL that an installed package opens, got the "
         f"scheme {scheme[:40]!r}"
     )
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or type(error).__name__
 
 
 def _is_file(url: str) -> bool:

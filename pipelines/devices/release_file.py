@@ -29,6 +29,7 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import DIGEST_BYTES, ReleaseTerms
+from beam_ldp.transforms.files import reason
 
 RELEASE_FILE = "release.json"
 
@@ -204,7 +205,7 @@ def load_release(path: str) -> ReleaseFile:
         with FileSystems.open(path, "application/octet-stream") as file:
             content = file.read()
     except Exception as error:
-        raise UsageError(f"--release {path}: cannot be read ({type(error).__name__})") from None
+        raise UsageError(f"--release {path}: cannot be read ({reason(path, error)})") from None
     try:
         found = json.loads(content)
         if not isinstance(found, dict):

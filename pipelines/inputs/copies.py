@@ -53,7 +53,7 @@ class Copies:
         """
         from apache_beam.io.filesystem import BeamIOError
 
-        from beam_ldp.transforms.files import matching, matching_or_inside
+        from beam_ldp.transforms.files import matching, matching_or_inside, reason
 
         try:
             found = [file.path for file in matching_or_inside(pattern)]
@@ -63,8 +63,8 @@ class Copies:
                     others = matching(f"{folder}/{name}", or_none=True)
                     found += [file.path for file in others if file.path not in found]
             return [self._copy(path) for path in found]
-        except BeamIOError as error:
-            raise OSError(f"{pattern}: cannot be read ({type(error).__name__})") from None
+        except (BeamIOError, ValueError) as error:
+            raise OSError(f"{pattern}: cannot be read ({reason(pattern, error)})") from None
 
     def named(self, message: str) -> str:
         """A message with the names of the originals."""

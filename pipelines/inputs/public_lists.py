@@ -18,8 +18,15 @@ def read_public(path: str) -> bytes:
         return Path(path).read_bytes()
     from apache_beam.io.filesystems import FileSystems
 
-    with FileSystems.open(path, "application/octet-stream") as file:
+    from beam_ldp.transforms.files import explained
+
+    with explained(path), FileSystems.open(path, "application/octet-stream") as file:
         return bytes(file.read())
+
+
+def why(error: Exception) -> str:
+    """Why `read_public` failed, for messages."""
+    return getattr(error, "strerror", None) or type(error).__name__
 
 
 def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domain:
@@ -37,7 +44,7 @@ def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domai
     try:
         content = read_public(path)
     except Exception as error:
-        raise UsageError(f"{flag} {path}: cannot be read ({type(error).__name__})") from None
+        raise UsageError(f"{flag} {path}: cannot be read ({why(error)})") from None
     try:
         return Domain.from_lines(content, other)
     except ValueError as error:

@@ -25,7 +25,7 @@ from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.elements.portable import unseen_here
-from beam_ldp.transforms.files import matching_or_inside
+from beam_ldp.transforms.files import matching_or_inside, reason
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other", "zero"]
@@ -66,7 +66,7 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
     try:
         found = matching_or_inside(full_path(pattern))
     except (BeamIOError, ValueError, OSError) as error:
-        raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
+        raise InputFileError(f"{pattern}: cannot be listed ({reason(pattern, error)})") from None
     names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]
     refuse_tables([path for path, _ in names] or [f"{full_path(pattern).rstrip('/')}/data/"])
     names = [(path, size) for path, size in names if not is_hidden(path)]
@@ -405,7 +405,7 @@ class opened:
         except Exception as error:
             where = f" {unseen_here()}" if isinstance(error, FileNotFoundError) else ""
             raise InputFileError(
-                f"{self._path}: cannot be opened ({type(error).__name__}){where}"
+                f"{self._path}: cannot be opened ({reason(self._path, error)}){where}"
             ) from None
         return self._file
 

@@ -15,7 +15,7 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports, hidden_users
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.public_lists import read_public
+from beam_ldp.pipelines.inputs.public_lists import read_public, why
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.forging import forged_rows
@@ -164,7 +164,7 @@ def ranges_in(path: str) -> dict[str, tuple[float, float]]:
     try:
         lines = read_public(path).decode("utf-8-sig").splitlines()
     except Exception as error:
-        raise UsageError(f"--ranges {path}: cannot be read ({type(error).__name__})") from None
+        raise UsageError(f"--ranges {path}: cannot be read ({why(error)})") from None
     rows = csv.DictReader(lines)
     if not {"column", "low", "high"} <= set(rows.fieldnames or ()):
         raise UsageError(f"--ranges {path}: the first line must be column,low,high")

@@ -192,7 +192,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
     "empty list": (FREQUENCY, wrote("d.txt", ""), {"domain": "d.txt"}, MISUSED,
         "at least one value"),
     "list is a folder": (FREQUENCY, folder("d"), {"domain": "d"}, MISUSED,
-        "/d: cannot be read (IsADirectoryError)"),
+        "/d: cannot be read (Is a directory)"),
     "list that is not there": (FREQUENCY, nothing, {"domain": "gone.txt"}, MISUSED,
         "gone.txt: cannot be read"),
     "ranges without the column": (MEAN, wrote("r.csv", "column,low,high\nx,0,1\n"),

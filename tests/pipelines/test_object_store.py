@@ -6,10 +6,13 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.io.filesystem import BeamIOError
 
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect, frequency, mean, randomize
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from tests.memory_files import STORE, MemoryFileSystem
@@ -57,6 +60,55 @@ def test_a_glob_by_url() -> None:
     assert {"estimates.csv", "privacy.json", "plot.png"} <= listed
     assert {f"{BUCKET}/out/{name}" for name in listed} <= set(STORE)
     assert not [path for path in STORE if "staging" in path]
+
+
+@pytest.mark.parametrize(
+    ("flag", "path", "said"),
+    [
+        *(
+            (flag, "foo://bucket/x", "foo://bucket/x: foo:// is not known")
+            for flag in ("input", "domain", "groups", "output", "people-store", "bad-rows-file")
+        ),
+        *(
+            (flag, f"{BUCKET}/x", "(PermissionError: no credentials; check that the path exists")
+            for flag in ("input", "domain", "output")
+        ),
+    ],
+)
+def test_the_check_and_the_run_refuse_a_store_out_of_reach_and_charge_nothing(
+    flag: str, path: str, said: str, ledger: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    given = {
+        "input": f"{ledger.parent}/in.csv", "domain": f"{ledger.parent}/d.txt", "column": "c",
+        "output": f"{ledger.parent}/out", "ledger": f"sqlite:///{ledger}", "dataset": "d",
+        "delta": "1e-6", "local-epsilon": "1", "min-reports": "100", flag: path,
+    }  # fmt: skip
+    if flag == "groups":
+        given["group-by"] = "g"
+    before, errors = ledger.read_bytes(), []
+
+    def refuse(self: Any, path: str, *how: Any) -> Any:
+        raise BeamIOError("refused", {path: PermissionError("no credentials")})
+
+    for name in ("_list", "exists", "open"):
+        monkeypatch.setattr(MemoryFileSystem, name, refuse)
+    for more in (["--dry-run"], []):
+        flags = [f"--{name}={value}" for name, value in given.items()]
+        assert frequency.main([*flags, "--one-row-per-person", "--no-mlflow", *more]) == MISUSED
+        errors.append(" ".join(capsys.readouterr().err.split()))
+    assert errors[0] == errors[1] and f"--{flag} {path}" in errors[0] and said in errors[0]
+    assert ledger.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a budget for the data set "d", beside an input and its list."""
+    folder = tmp_path_factory.mktemp("budget")
+    (folder / "in.csv").write_text("c,g\n" + "red,a\n" * 200)
+    (folder / "d.txt").write_text("red\ngreen\n")
+    book = BudgetLedger.create(f"sqlite:///{folder}/privacy.db")
+    book.set_budget("d", epsilon=4, delta=1e-5, local_epsilon=16)
+    return folder / "privacy.db"
 
 
 @pytest.mark.slow

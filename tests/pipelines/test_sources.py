@@ -46,6 +46,7 @@ from beam_ldp.settings import People
 from beam_ldp.transforms import BoundContributions, EncodeRows
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, TableBlock
+from tests.memory_files import SCHEME
 from tests.transforms.helpers import run
 
 SECRET = "the-raw-value"
@@ -156,18 +157,17 @@ def test_files_of_a_table_with_a_log_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/a", "metadata/v1.metadata.json"])
 def test_tables_in_other_stores_are_refused(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = [f"nowhere://b/t/{log}", "nowhere://b/t/data/f.parquet"]
+    there = [f"{SCHEME}://b/t/{log}", f"{SCHEME}://b/t/data/f.parquet"]
 
     def match(patterns: list[str], limits: list[int] | None = None) -> list[MatchResult]:
         found = [one for one in there if fnmatch.fnmatchcase(one, patterns[0])]
         return [MatchResult(patterns[0], [FileMetadata(one, 0) for one in found])]
 
     monkeypatch.setattr(sources.FileSystems, "match", match)
-    monkeypatch.setattr(sources.FileSystems, "get_scheme", lambda path: "nowhere")
-    with pytest.raises(UsageError, match="nowhere://b/t is the folder of a table"):
-        find_files("nowhere://b/t/data/*")
+    with pytest.raises(UsageError, match=f"{SCHEME}://b/t is the folder of a table"):
+        find_files(f"{SCHEME}://b/t/data/*")
     del there[0]
-    assert len(find_files("nowhere://b/t/data/*")) == 1
+    assert len(find_files(f"{SCHEME}://b/t/data/*")) == 1
 
 
 # Parquet ----------------------------------------------------------------------------------

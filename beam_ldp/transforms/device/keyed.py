@@ -30,7 +30,7 @@ from beam_ldp.settings import Noise
 from beam_ldp.transforms.elements.blocks import ValueBlock
 from beam_ldp.transforms.elements.set_digests import PIECE, DigestSet, pieces_of
 from beam_ldp.transforms.elements.stages import is_streamed, window_bounds
-from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.files import paths_matching, reason
 
 if TYPE_CHECKING:
     from beam_ldp.ledger.people import Files, PeopleKey
@@ -67,8 +67,9 @@ def read_key(source: str, name: str = "memoize_key_file") -> bytes:
         key = _of_secret(source) if source.startswith(_SECRET) else _of_file(source, name)
     except _ReadableByOthers as refused:
         raise ValueError(str(refused)) from None
-    except Exception:
-        raise ValueError(f"{name} must be readable on every worker: {source}") from None
+    except Exception as error:
+        why = reason(source, error)
+        raise ValueError(f"{name} must be readable on every worker: {source} ({why})") from None
     if len(key) < MIN_KEY_BYTES:
         raise ValueError(f"{name} must hold at least {MIN_KEY_BYTES} secret bytes, see {source}")
     return key

@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.wire import AnyTerms, GroupTerms, ReleaseTerms
 from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer
-from beam_ldp.transforms.files import matching_or_inside
+from beam_ldp.transforms.files import matching_or_inside, reason
 
 # Release terms as they travel to the workers that write and read envelopes ----------------
 
@@ -161,7 +161,7 @@ def _found(patterns: Sequence[str]) -> list[tuple[str, int, float]]:
         try:
             listed = matching_or_inside(pattern)
         except (BeamIOError, OSError, ValueError) as error:
-            raise ValueError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
+            raise ValueError(f"{pattern}: cannot be listed ({reason(pattern, error)})") from None
         files = {file.path: file for file in listed if not _left_out(file.path)}
         if not files:
             raise ValueError(f"{pattern}: no file of reports matches")
@@ -226,7 +226,8 @@ class PartReader:
         try:
             file = FileSystems.open(part.path, BINARY)
         except Exception as error:
-            raise ValueError(f"{part.path}: cannot be opened ({type(error).__name__})") from None
+            why = reason(part.path, error)
+            raise ValueError(f"{part.path}: cannot be opened ({why})") from None
         with file:
             yield from self._compressed(file) if part.stop < 0 else self._plain(file)
 
@@ -271,7 +272,8 @@ class PartReader:
             (file,) = FileSystems.match([part.path], [1])[0].metadata_list
             found = file.size_in_bytes, float(file.last_updated_in_seconds or 0)
         except Exception as error:
-            raise ValueError(f"{part.path}: cannot be listed ({type(error).__name__})") from None
+            why = reason(part.path, error)
+            raise ValueError(f"{part.path}: cannot be listed ({why})") from None
         if found != (part.size, part.updated):
             raise ValueError(f"{part.path}: {CHANGED}")
 

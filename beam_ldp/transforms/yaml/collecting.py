@@ -41,6 +41,7 @@ from beam_ldp.transforms.device.side import ORIGIN_BYTES, DeviceSide
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.stages import counter, typed_outputs
+from beam_ldp.transforms.files import reason
 from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.questions import SurveyQuery
 from beam_ldp.transforms.wire.file_parts import BINARY, PortableTerms
@@ -188,7 +189,7 @@ def read_terms(path: str) -> ReleaseTerms:
         with FileSystems.open(path, BINARY) as file:
             return ReleaseTerms.from_json(json.loads(file.read()))
     except Exception as error:
-        raise SettingError(f"terms {path} cannot be read ({type(error).__name__})") from None
+        raise SettingError(f"terms {path} cannot be read ({reason(path, error)})") from None
 
 
 class CollectRows(_Half):
