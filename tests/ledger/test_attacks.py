@@ -232,6 +232,44 @@ def test_a_second_release_under_one_charge_is_found(ledger: BudgetLedger, groups
     assert outcome(audit(rows), "follows from") == "failed"
 
 
+ENDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "the launcher settles what its graph began": ("settle", {"attempt": "launcher"}),
+    "nothing was asked": ("abandon", {"local_epsilon": 0.0}),
+    "another start's graph": ("resume", {"attempt": "another", "began": "run"}),
+    "groups without groups": ("replace", {"tokens": {"b": "2"}}),
+    "fresh noise again": ("replace", {"tokens": {}}),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_rows_that_no_verb_writes_are_found(ledger: BudgetLedger, name: str) -> None:
+    """Each follows a row that a verb wrote, and differs from what a verb would write there."""
+    grant(ledger)
+    kind, lie = ENDS[name]
+    run = asked("visits", "run")
+    made = ledger.reserve("visits", "run", PURE, identity=run)
+    if kind == "resume":
+        rows, true = ledger.rows(), {"about": {}, "left": 1}
+        begun(ledger, "run")
+        true = {**ledger.rows()[-1].body}
+    else:
+        token = begun(ledger, "run")
+        rows = ledger.rows()
+        if kind == "abandon":
+            ledger.abandon("run", randomized=True, why="x", attempt=token)
+        else:
+            ledger.settle("run", PURE, identity=run, attempt=token)
+        true = {**ledger.rows()[-1].body}
+        if kind == "replace":
+            rows, ended = ledger.rows(), ledger.charge("run")
+            loss = ended.loss.to_json()
+            true = {**true, "event": ended.settled, "loss": loss, "gives_back": loss}
+    lie = {k: made.attempt if v == "launcher" else v for k, v in lie.items()}
+    assert outcome(audit(forged(rows, kind, **{**true, **lie})), "follows from") == "failed"
+    if kind != "replace":
+        assert outcome(audit(forged(rows, kind, **true)), "follows from") == "passed"
+
+
 @pytest.mark.parametrize(
     "lie", [{"orders": []}, {"orders": [0.5]}, {"delta": 0.0}, {"epsilon": -1.0}, {"epsilon": "x"}]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import dp_accounting
 import pytest
@@ -76,10 +77,44 @@ def test_of_two_starts_the_newer_one_counts(ledger: BudgetLedger, charge: Charge
     assert settle(ledger, 13, "newer").attempt == "newer"
 
 
-def test_blocks_count_their_parts_themselves(ledger: BudgetLedger, charge: Charge):
-    made = ledger.reserve("visits", "b", ONE, identity=asked("visits", "b"), count=3)
-    with pytest.raises(LedgerError, match="is a block"):
-        ledger.begin_round("b", 1, attempt=made.attempt)
+def test_rounds_are_counted_of_what_one_program_settles_whole(ledger: BudgetLedger) -> None:
+    """No row of another kind comes after them in which the count would be forgotten."""
+    ledger.set_budget("visits", epsilon=100.0, delta=1e-6, local_epsilon=100.0)
+    keyed = asked("visits", "m", key="5a" * 32)
+    made = {
+        "block": ledger.reserve("visits", "b", ONE, identity=asked("visits", "b"), count=3),
+        "memoized": ledger.reserve("visits", "m", ONE, identity=keyed, memoized=True),
+        "graph": ledger.reserve("visits", "g", ONE, identity=asked("visits", "g")),
+        "training": ledger.reserve("visits", "t", ONE, identity=asked("visits", "t")),
+    }
+    ledger.begin("g", reserved=made["graph"].attempt, attempt="run")
+    for kind in ("block", "memoized", "graph"):
+        with pytest.raises(LedgerError, match="no rounds of it are counted"):
+            ledger.begin_round(made[kind].run_id, 1, attempt=made[kind].attempt)
+    training = ledger.begin_round("t", 1, attempt=made["training"].attempt)
+    with pytest.raises(LedgerError, match="a training, whose rounds are counted"):
+        ledger.begin("t", reserved=training.attempt, attempt="run")
+    assert audit(ledger.rows()).clean
+
+
+def test_no_proof_gives_back_what_was_asked(ledger: BudgetLedger, charge: Charge) -> None:
+    twice = ledger.reserve("visits", "g", ONE, identity=asked("visits", "g", key="5a" * 32),
+                           memoized=True)  # fmt: skip
+    for run in ("one", "two"):
+        ledger.begin("g", reserved=twice.attempt, attempt=run)
+    nothing: dict[str, Any] = {"num_randomized": 0, "proof": "nobody was asked"}
+    ended = ledger.settle("t", of(12), identity=charge.identity, attempt=charge.attempt, **nothing)
+    assert ended.local_epsilon == 12.0
+    ended = ledger.settle("g", ONE, identity=twice.identity, attempt="two", **nothing)
+    assert (ended.attempts, ended.local_epsilon) == (2, 1.0)
+
+
+def test_an_earlier_start_does_not_take_over_again(ledger: BudgetLedger, charge: Charge) -> None:
+    how: dict[str, Any] = {"identity": asked("visits", "m", key="5a" * 32), "memoized": True}
+    first = ledger.reserve("visits", "m", ONE, **how)
+    ledger.reserve("visits", "m", ONE, **how)
+    with pytest.raises(LedgerError, match="another start of run 'm' took over"):
+        ledger.reserve("visits", "m", ONE, attempt=first.attempt, **how)
 
 
 FORGERIES: dict[str, Callable[[dict, dict], tuple[str, dict]]] = {

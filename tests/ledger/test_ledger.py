@@ -427,7 +427,7 @@ def test_a_memoized_repetition_keeps_its_charge_until_the_release(ledger: Budget
     ledger.reserve("visits", "run", PURE, identity=run, memoized=True)
     again = ledger.reserve("visits", "run", PURE, identity=run, memoized=True)
     assert (again.attempts, ledger.status("visits").committed) == (2, 0.25)
-    with pytest.raises(LedgerError, match="new noise"):
+    with pytest.raises(LedgerError, match="another worst case"):
         ledger.reserve("visits", "run", LocalRandomizerDpEvent(0.1), identity=run, memoized=True)
     ledger.settle("run", PURE, identity=run, attempt=again.attempt)
     with pytest.raises(LedgerError, match="settled"):
