@@ -230,7 +230,7 @@ class BadRows:
         if not bad or (bad <= allowed and not text_is_lost):
             return ""
         where = f"{self.undecodable}: " if self.undecodable else ""
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.unreadable.most_common(3))
+        reasons = ", ".join(f"{reason}: {n:,}" for reason, n in self.unreadable.most_common(3))
         hint = _WHAT_TO_DO.get(self.unreadable.most_common(1)[0][0], "")
         allows = f"--max-bad-rows is {limit:g}"
         if text_is_lost:
@@ -275,7 +275,7 @@ def say_left_out(found: BadRows, console: Console, people: int | None = None) ->
         ("cannot be read", found.unreadable),
     ):
         if reasons:
-            listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+            listed = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.most_common())
             said = f"{many(reasons.total(), 'row')} {what} ({listed})"
             console.print(said, style="dim", highlight=False, soft_wrap=True, markup=False)
     lost = found.unreadable.total()
@@ -352,8 +352,13 @@ MOST_OF_A_DRAW = 1.5  # times the bars without it; what is more is worth a word
 
 
 def _draw_warning(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
-    """Where bars are wide because persons may have several rows, and a flag says they have not."""
+    """Where bars are wide because persons may have several rows, and a flag says they have not.
+
+    Of means in shares, whose bars are those of the worst rows; others see in the reports how much
+    rows vary.
+    """
     asked = hasattr(settings.question, "one_row_each") and isinstance(mechanism, LocalRandomizer)
+    asked = asked and math.isinf(mechanism.local_epsilon)
     if not asked or settings.sampling != "iid":
         return ()
     n = settings.planned_reports

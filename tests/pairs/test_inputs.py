@@ -52,7 +52,7 @@ FORMS: dict[str, tuple[str, bytes, int, int, tuple[str, ...]]] = {
     "UTF-16": ("a.csv", TEXT.encode("utf-16"), REFUSED, REFUSED, ("iconv -f UTF-16",)),
     "rows that are torn": (
         "a.csv", TEXT.encode() + b"7000\n" * 61, AT_THE_END, SAME,
-        ("61 of 6,061 rows that hold a value cannot be read (61 wrong number of fields)",),
+        ("61 of 6,061 rows that hold a value cannot be read (wrong number of fields: 61)",),
     ),
     "rows that are torn, at the beginning": (
         "a.csv", TEXT.replace("\n", "\n7000\n" * 600, 1).encode(), REFUSED, REFUSED,
@@ -162,7 +162,7 @@ def test_a_refused_release_costs_what_people_were_asked_and_may_be_allowed(world
     assert spent(world) == (before[0], before[1] + 2.0)
     code, said = publish(world, name, "second", "--max-bad-rows=0.02", memoized=False)
     assert code == programs.DONE, said
-    assert "61 rows cannot be read (61 wrong number of fields)" in said
+    assert "61 rows cannot be read (wrong number of fields: 61)" in said
     assert "the result is biased, and no error bar shows it" in said
     record = json.loads((world / "second/privacy.json").read_text())
     assert (record["num_reports"], record["num_bad_rows"]) == (PEOPLE, 61)

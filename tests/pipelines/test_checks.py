@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
     "text column for mean": (MEAN, nothing, {"column": "colour"}, MISUSED,
         "--column colour: of the first rows of"),
     "text column of Parquet for mean": (MEAN, parquet("t.parquet", uid=[1, 2], w=[SECRET] * 2),
-        {"input": "t.parquet", "column": "w"}, MISUSED, "cannot be read (2 not a number)"),
+        {"input": "t.parquet", "column": "w"}, MISUSED, "cannot be read (not a number: 2)"),
     "floats as values of a list": (FREQUENCY, parquet("v.parquet", uid=[1, 2], colour=[1.0, 2.0]),
         {"input": "v.parquet"}, MISUSED, "astype('Int64')"),
     "column missing in a further file": (MEAN, wrote("z.csv", "uid,lateness\n7,8\n"),
@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
     "NUL bytes": (FREQUENCY, wrote("n.csv", b"uid,colour\n" + bytes(200)), {"input": "n.csv"},
         MISUSED, "is no text in UTF-8"),
     "decimal commas": (MEAN, wrote("c.csv", 'uid,delay\n1,"3,5"\n2,"4,5"\n3,7\n'),
-        {"input": "c.csv"}, MISUSED, "(2 number with a comma); write a decimal point"),
+        {"input": "c.csv"}, MISUSED, "(number with a comma: 2); write a decimal point"),
     "Latin-1": (FREQUENCY, wrote("l.csv", ROWS.replace("red", "r\xf6t").encode("latin-1")),
         {"input": "l.csv"}, MISUSED, "l.csv is not UTF-8: "),
     "Latin-1 without a trace": (FREQUENCY, wrote("l.csv", "uid,colour\n1,red\n2,r\xf6t\n".encode(
@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
     "groups that a reader made floats of": (FREQUENCY, both(wrote("g.txt", "1\n2\n"), parquet(
         "g.parquet", uid=[1, 2], colour=["red"] * 2, town=[1.0, 2.0])),
         {"input": "g.parquet", "group_by": "town", "groups": "g.txt"}, MISUSED,
-        "(2 whole number that became a float)"),
+        "(whole number that became a float: 2)"),
     "an epsilon that needs no crowd": (FREQUENCY, nothing, {"local_epsilon": "", "epsilon": "1e9",
         "expected_users": "9000"}, MISUSED, "--epsilon must be at most 12, got 1e+09"),
     "semicolons": (FREQUENCY, wrote("s.csv", ROWS.replace(",", ";")), {"input": "s.csv"}, MISUSED,

@@ -111,7 +111,7 @@ def test_what_is_left_out_stands_on_screen() -> None:
     console = Console(file=io.StringIO(), width=200)
     say_left_out(BadRows.of(listed(null=30, wrong_type=2)), console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "30 rows hold no value (30 null)" in said and "2 rows cannot be read" in said
+    assert "30 rows hold no value (null: 30)" in said and "2 rows cannot be read" in said
     assert "is biased, and no error bar shows it" in said and "person" not in said
     say_left_out(BadRows.of(listed(wrong_type=2)), console, 198)
     assert "person" not in console.file.getvalue()  # type: ignore[attr-defined]
