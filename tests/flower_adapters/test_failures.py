@@ -7,9 +7,9 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from beam_ldp.federated import EpsilonBudget
+from beam_ldp.federated.failures import Failures, failure_vector
 from beam_ldp.randomizers.mean import L1Mean, LInfMean, PrivUnit
 from flower_adapters import LocallyPrivateFedAvg, LocallyPrivateMod
-from flower_adapters.failures import Failures, failure_vector
 from flower_adapters.strategy import check_arrays
 from tests.flower_adapters.network import Network, failing, model, nodes_of, unreachable
 
