@@ -316,6 +316,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             mean = kernels[0].decode(statistics[0], values)
             along = _of_round(failure / (failure @ failure), tf.reduce_sum(privacy.rounds[:, 1]))
             enough = reports >= max(1, least_left)
+            if least_left:  # before anything is computed from it
+                mean = tf.where(enough, mean, tf.zeros_like(mean))
             many = tf.cast(values, tf.float64)
             error = tf.sqrt(tf.where(enough, squared_error / many, math.inf))
             measured = OrderedDict(
@@ -326,7 +328,6 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
                 failing=tf.tensordot(mean, along, 1),
             )
             if least_left:
-                mean = tf.where(enough, mean, tf.zeros_like(mean))
                 measured["result"] = tf.cast(enough, tf.int32)
             if self._adaptive is not None:
                 mean, measured["clip"] = mean * clip, clip
