@@ -107,7 +107,8 @@ def test_type_of_the_process(adaptive, sums, value_type):
     measured = OrderedDict(
         mean=OrderedDict(
             reports=np.int32, bits_per_client=np.int64, report_bits=np.int64,
-            predicted_error=np.float64, failing=np.float64, **({"clip": np.float64} if adaptive else {}),
+            predicted_error=np.float64, failing=np.float64,
+            **({"clip": np.float64} if adaptive else {}),
         ),
         **({"sum": ()} if sums else {"shuffle": OrderedDict(impossible=np.int32)}),
     )  # fmt: skip
