@@ -483,13 +483,12 @@ class _Rounds:
 
     def _add_failures(self, output: Any) -> None:
         share = measured(_metrics(output), "failing", float)
-        reports = last_reports(output.state)
-        if share is None or not reports:
+        reports, configs = last_reports(output.state), round_configs(output.state)
+        if share is None or not reports or len(configs) != 1:  # else, whose share it is is unknown
             return
-        (config,) = round_configs(output.state)
         if self.failures is None:
-            self.failures = Failures(config.randomizers()[0], "")
-        self.failures.add_share(share, reports * config.values_per_client)
+            self.failures = Failures(configs[0].randomizers()[0], "")
+        self.failures.add_share(share, reports * configs[0].values_per_client)
 
     def _tell(self, done: Round) -> None:
         if self.keep is not None:
