@@ -26,6 +26,7 @@ from flwr.supercore import log
 
 from beam_ldp.federated import DeclaredSampling, Round, RoundsRecord, train
 from beam_ldp.federated.collusion import CollusionCheck
+from beam_ldp.federated.failures import LEAST_ROUNDS, Failures
 from beam_ldp.federated.record import Reader, RoundConfig, rounds_run
 from beam_ldp.federated.training import Spending, TrainingBudget
 from beam_ldp.randomizers.checks import check_integer, check_positive
@@ -33,7 +34,6 @@ from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.rounding import number
 from flower_adapters.checkpoint import read_checkpoint, write_checkpoint
 from flower_adapters.client import check_mechanism
-from flower_adapters.failures import LEAST_ROUNDS, Failures
 from flower_adapters.messages import ARRAYS, CONFIG, PRIVACY, Question
 from flower_adapters.received import LEFT_OUT, Received, read_replies
 
@@ -99,7 +99,7 @@ class LocallyPrivateFedAvg(Strategy):
     that left too few, it counts as that in the record too: that there is no result tells of them.
 
     **Clients that fail.** If the training fails on most clients in three rounds in a row, or nobody
-    reports in three, it ends (`flower_adapters.failures`).
+    reports in three, it ends (`beam_ldp.federated.failures`).
 
     Only its own `start` runs rounds: `configure_train` by itself raises.
 

@@ -57,6 +57,7 @@ __all__ = [
     "ClientKernel",
     "DeclaredSampling",
     "EpsilonBudget",
+    "FailureReportingFactory",
     "FixedSizeSampling",
     "Flow",
     "LocalCentralFactory",
@@ -99,6 +100,7 @@ for _package in ("tensorflow", "tensorflow_federated"):
 _MODULES = {
     "AdaptiveClip": "vectors",
     "ClientKernel": "kernels",
+    "FailureReportingFactory": "aggregators",
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.federated.collusion import CollusionCheck
+from beam_ldp.federated.failures import failure_vector
 from beam_ldp.federated.record import RoundConfig, RoundsRecord
 from beam_ldp.federated.samplers import DeclaredSampling
 from beam_ldp.randomizers.checks import check_positive
@@ -99,8 +100,12 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     `privacy_events` credits sampling for everything that a client sends at once: where that is more
     than one message (or `adaptive_clip` adds its bit), only the sum of local epsilons is used.
 
+    A value with an entry that is not finite is a training that failed: its client reports the
+    failure vector of the round instead (`beam_ldp.federated.failures`), so that the server can see,
+    at no further cost, that most clients fail.
+
     Zero clients give zeros. Measurements, under "mean": `reports`, the clients received, without
-    those that were dropped;
+    those that were dropped; `failing`, the estimated share of values that were not finite;
     `bits_per_client`, what each handed over; `report_bits`, what the report of one value takes by
     itself; `predicted_error`, the root of the mean squared error of the whole vector that the
     mechanism promises for worst values (clipping not included), infinite for zero clients; `clip`,
@@ -197,8 +202,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             transport = ShuffledMessages(kernels, values, self._seed, check)
         else:
             transport = Sums(kernels, values, self._sum_factory)
-        client = self._client(value_type, kernels, transport)
-        read = self._reader(specs, kernels, transport)
+        failure = failure_vector(kernels[0].mechanism, "", 0).astype(np.float32)
+        client = self._client(value_type, kernels, transport, failure)
+        read = self._reader(specs, kernels, transport, failure)
 
         @tff.tensorflow.computation
         def start() -> Any:
@@ -256,7 +262,13 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             raise ValueError("mechanism must be for vectors of radius 1 with adaptive_clip")
         return [kernel, kernel_for(self._adaptive.mechanism)]
 
-    def _client(self, value_type: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
+    def _client(
+        self,
+        value_type: Any,
+        kernels: list[ClientKernel],
+        transport: Transport,
+        failure: np.ndarray,
+    ) -> Any:
         """What runs on a client: `(value, public) -> sent`."""
 
         @tff.tensorflow.computation(value_type, _PUBLIC)
@@ -266,6 +278,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             if self._adaptive is not None:
                 norm = kernels[0].mechanism.norm
                 asked = [vectors / public.clip, norm_at_most(vectors, norm, public.clip)]
+            finite = tf.reduce_all(tf.math.is_finite(asked[0]), axis=1, keepdims=True)
+            asked[0] = tf.where(finite, asked[0], _of_round(failure, public.round))
 
             def draw(generator: Any) -> Any:
                 return transport.send([k.randomize(a, generator) for k, a in zip(kernels, asked)])
@@ -278,7 +292,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         seeded = "" if self._seed is None else "; the noise is a seed's, and protects nobody"
         return mark(client, " and ".join(map(_told, kernels)) + seeded)
 
-    def _reader(self, specs: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
+    def _reader(
+        self, specs: Any, kernels: list[ClientKernel], transport: Transport, failure: np.ndarray
+    ) -> Any:
         """What the server makes of statistics: `(record, clip, statistics, reports, dropped)
         -> _Read`."""
         sampling, least_left = self._sampling, self._least_left
@@ -298,7 +314,10 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
                 reports = tf.identity(reports)
             values = reports * (self._values or 1)
             mean = kernels[0].decode(statistics[0], values)
+            along = _of_round(failure / (failure @ failure), tf.reduce_sum(privacy.rounds[:, 1]))
             enough = reports >= max(1, least_left)
+            if least_left:  # before anything is computed from it
+                mean = tf.where(enough, mean, tf.zeros_like(mean))
             many = tf.cast(values, tf.float64)
             error = tf.sqrt(tf.where(enough, squared_error / many, math.inf))
             measured = OrderedDict(
@@ -306,9 +325,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
                 bits_per_client=tf.constant(bits, tf.int64),
                 report_bits=tf.constant(report_bits, tf.int64),
                 predicted_error=error,
+                failing=tf.tensordot(mean, along, 1),
             )
             if least_left:
-                mean = tf.where(enough, mean, tf.zeros_like(mean))
                 measured["result"] = tf.cast(enough, tf.int32)
             if self._adaptive is not None:
                 mean, measured["clip"] = mean * clip, clip
@@ -318,6 +337,46 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             return _Read(unflatten(mean, specs), add_round(privacy, reports), clip, measured)
 
         return read
+
+
+class FailureReportingFactory(tff.aggregators.WeightedAggregationFactory):
+    """Lets clients of `tff.learning.algorithms.build_weighted_fed_avg` report failed trainings.
+
+    TensorFlow Federated replaces an update that is not finite by zeros, and gives it the weight
+    zero. Here its client reports the failure vector instead. For
+    `client_weighting=tff.learning.ClientWeighting.UNIFORM`: weights have no other use.
+
+    Args:
+        aggregator: a `LocallyPrivateMeanFactory`.
+    """
+
+    def __init__(self, aggregator: LocallyPrivateMeanFactory) -> None:
+        self._aggregator = aggregator
+
+    def create(self, value_type: Any, weight_type: Any) -> Any:
+        """The aggregation process for values and weights of these types."""
+        inner = self._aggregator.create(value_type)
+
+        @tff.tensorflow.computation(value_type, weight_type)
+        def or_failed(value: Any, weight: Any) -> Any:
+            return tf.nest.map_structure(
+                lambda part: tf.where(weight > 0, part, tf.constant(math.nan, part.dtype)), value
+            )
+
+        @language.federated_computation(
+            inner.initialize.type_signature.result,
+            language.FederatedType(value_type, language.CLIENTS),
+            language.FederatedType(weight_type, language.CLIENTS),
+        )
+        def advance(state: Any, values: Any, weights: Any) -> Any:
+            return inner.next(state, language.federated_map(or_failed, (values, weights)))
+
+        return tff.templates.AggregationProcess(inner.initialize, advance)
+
+
+def _of_round(vector: np.ndarray, number: Any) -> Any:
+    """Float64; opposite in consecutive rounds, as failure vectors are."""
+    return tf.cast(vector, tf.float64) * tf.cast(1 - 2 * (number % 2), tf.float64)
 
 
 def _told(kernel: ClientKernel) -> str:

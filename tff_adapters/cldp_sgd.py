@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from beam_ldp.federated.samplers import Sampler
 from beam_ldp.randomizers.checks import check_positive
-from tff_adapters.aggregators import shuffled_ldp_aggregator
+from tff_adapters.aggregators import LocallyPrivateMeanFactory, shuffled_ldp_aggregator
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator
 from tff_adapters.vectors import (
@@ -93,6 +93,7 @@ def build_cldp_sgd(
     work = build_gradient_work(
         model_fn, weights_type, norm=norm, clip=clip, clip_by=clip_by,
         points_per_client=points_per_client, points_sampled=points_sampled,
+        keep_failures=isinstance(aggregator, LocallyPrivateMeanFactory),
     )  # fmt: skip
     step = build_projected_step(weights_type, as_schedule(learning_rate), radius)
     return _composed(initial_weights, work, aggregator, step)
@@ -143,20 +144,27 @@ def build_gradient_work(
     points_per_client: int,
     points_sampled: int,
     clip_by: str | None = None,
+    keep_failures: bool = False,
 ) -> Any:
     """Client work: gradients of sampled examples, each clipped.
 
     The update has the structure of the trainable weights; with several points sampled each leaf
-    has them along its first axis.
+    has them along its first axis. A gradient that is not finite is zeros, or with `keep_failures`
+    NaN, for an aggregator that reports it as failed.
     """
     specs = tff.types.type_to_tf_tensor_specs(weights_type.trainable)
     data_type = language.SequenceType(tff.types.tensorflow_to_type(_input_spec(model_fn)))
+
+    def clip_each(vectors: Any) -> Any:
+        inside = clipped(vectors, norm, clip, clip_by)
+        finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
+        return tf.where(finite | (not keep_failures), inside, math.nan)
 
     @tff.tensorflow.computation(weights_type, data_type)
     def client_gradients(weights: Any, dataset: Any) -> Any:
         vectors = _sampled_gradients(
             model_fn(), weights, dataset, num_entries(specs), points_per_client, points_sampled,
-            lambda vectors: clipped(vectors, norm, clip, clip_by),
+            clip_each,
         )  # fmt: skip
         if points_sampled == 1:
             update = unflatten(vectors[0], specs)

@@ -442,13 +442,13 @@ def least_clients(state: Any) -> int:
 
     0 where it does not.
     """
-    declared = [config.sampling for config in _configs(state)]
+    declared = [config.sampling for config in round_configs(state)]
     return max((one.least_received or 0 for one in declared if one is not None), default=0)
 
 
 def least_left(state: Any) -> int:
     """Clients without whose reports a round that was checked has no result; 0 without a check."""
-    return max((config.least_left for config in _configs(state)), default=0)
+    return max((config.least_left for config in round_configs(state)), default=0)
 
 
 def last_withheld(state: Any) -> bool:
@@ -466,10 +466,11 @@ def rounds_withheld(state: Any) -> int:
 
 def rounds_per_epoch(state: Any) -> int:
     """Rounds that are one event; 1 but for shuffled epochs."""
-    return max((config.rounds_per_epoch for config in _configs(state)), default=1)
+    return max((config.rounds_per_epoch for config in round_configs(state)), default=1)
 
 
-def _configs(state: Any) -> list[RoundConfig]:
+def round_configs(state: Any) -> list[RoundConfig]:
+    """What the clients of a round do, by each record in the state."""
     return [_config(one) for one in privacy_records(state) if isinstance(one, RoundsRecord)]
 
 

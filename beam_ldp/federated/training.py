@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import dp_accounting
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
+from beam_ldp.federated.failures import Failures
 from beam_ldp.federated.record import (
     Reader,
     last_event,
@@ -24,6 +25,7 @@ from beam_ldp.federated.record import (
     least_clients,
     planned_event,
     privacy_events,
+    round_configs,
     rounds_charged,
     rounds_per_epoch,
     rounds_run,
@@ -268,6 +270,9 @@ class Round:
         return None if self.spent is None else self.spent.local_epsilon
 
 
+StoppedBy = Literal["rounds", "budget", "failures"]
+
+
 @dataclass(frozen=True)
 class Training:
     """What a training came to.
@@ -275,7 +280,8 @@ class Training:
     Attributes:
         state: after the last round.
         rounds: rounds that this call ran, and that have a result.
-        stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target.
+        stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target;
+            "failures" if training failed on most clients in three rounds in a row.
         spent: as the budget tells; None for a seeded run, or without a budget.
         flows: what left clients in each round; nothing was read without a budget.
         withheld: rounds beside `rounds` to which too few came, or of whose reports a check left too
@@ -284,7 +290,7 @@ class Training:
 
     state: Any
     rounds: int
-    stopped_by: Literal["rounds", "budget"]
+    stopped_by: StoppedBy
     spent: Spending | None
     flows: tuple[Flow, ...] = ()
     withheld: int = 0
@@ -323,6 +329,10 @@ def train(
     released either. It is one of the rounds in the state, its result is zeros, and it is charged as
     one of that least number, in epochs too, which go on: who is left depends on the reports, and so
     does that it was withheld. Readers learn that much, unlike of a round to which too few came.
+
+    Where the process measures `failing`, the estimated share of clients whose update was not
+    finite, the training ends with `stopped_by="failures"` once that share exceeds a half in three
+    rounds in a row (`beam_ldp.federated.failures.Failures`). Seeded rounds are not tested.
 
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
@@ -365,6 +375,8 @@ def train(
             return rounds.ended(state, "budget", spent, flows)
         number += after is not state
         state = after
+        if rounds.failures is not None and rounds.failures.share is not None:
+            return rounds.ended(state, "failures", rounds.known, flows)
     return rounds.ended(state, "rounds", rounds.known, flows)
 
 
@@ -388,6 +400,7 @@ class _Rounds:
     seeded: bool = False  # whether the last round was that of a simulation
     released: int = 0
     withheld: int = 0  # rounds to which too few came, or of which too few were left
+    failures: Failures | None = None  # once the process has measured them
 
     @property
     def known(self) -> Spending | None:
@@ -439,13 +452,15 @@ class _Rounds:
                     return None
         self.withheld += withheld
         self.released += not withheld
+        if spent is not None and not withheld:
+            self._add_failures(output)
         self._tell(Round(number, spent, _metrics(output), output.state, withheld))
         return output.state
 
     def ended(
         self,
         state: Any,
-        stopped_by: Literal["rounds", "budget"],
+        stopped_by: StoppedBy,
         spent: Spending | None,
         flows: Sequence[Flow],
     ) -> Training:
@@ -466,6 +481,15 @@ class _Rounds:
                 return None
             raise
 
+    def _add_failures(self, output: Any) -> None:
+        share = measured(_metrics(output), "failing", float)
+        reports, configs = last_reports(output.state), round_configs(output.state)
+        if share is None or not reports or len(configs) != 1:  # else, whose share it is is unknown
+            return
+        if self.failures is None:
+            self.failures = Failures(configs[0].randomizers()[0], "")
+        self.failures.add_share(share, reports * configs[0].values_per_client)
+
     def _tell(self, done: Round) -> None:
         if self.keep is not None:
             self.keep(done)
@@ -478,6 +502,17 @@ class _Rounds:
 def _metrics(output: Any) -> Any:
     """What a process measured, of a learning process or of an aggregation."""
     return output.metrics if hasattr(output, "metrics") else output.measurements
+
+
+def measured(metrics: Any, what: str, kind: Any = int) -> Any:
+    """What the metrics of a round hold under this name, at any depth; None if nothing."""
+    if not hasattr(metrics, "items"):
+        return None
+    for name, value in metrics.items():
+        found = kind(value) if name == what else measured(value, what, kind)
+        if found is not None:
+            return found
+    return None
 
 
 _NOTHING = dp_accounting.NoOpDpEvent()

@@ -21,7 +21,7 @@ from beam_ldp.pipelines.usage.train import CLDP_SGD
 from tff_adapters import Flow, flows_of, no_client_metrics
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.adaped_steps import Prior
-from tff_adapters.aggregators import LocallyPrivateMeanFactory
+from tff_adapters.aggregators import FailureReportingFactory, LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import Schedule, build_cldp_sgd, piecewise
 from tff_adapters.compat import tff
 from tff_adapters.data import Clients
@@ -93,13 +93,17 @@ class ReportLearner(Learner):
                 aggregator=aggregator,
             )
         else:
-            self.process = tff.learning.algorithms.build_unweighted_fed_avg(
+            weighted = (
+                FailureReportingFactory if private else tff.aggregators.as_weighted_aggregator
+            )
+            self.process = tff.learning.algorithms.build_weighted_fed_avg(
                 model_fn,
                 client_optimizer_fn=tff.learning.optimizers.build_sgdm(
                     settings.question.client_learning_rate
                 ),
                 server_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.rates[1]),
-                model_aggregator=aggregator,
+                client_weighting=tff.learning.ClientWeighting.UNIFORM,
+                model_aggregator=weighted(aggregator),
                 metrics_aggregator=no_client_metrics,
             )
 

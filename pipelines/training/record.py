@@ -8,6 +8,7 @@ from typing import Any
 
 import beam_ldp
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.federated.training import measured
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.forging import forged_shown
 from beam_ldp.pipelines.records.record import PrivacyRecord
@@ -239,10 +240,10 @@ def _cost(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "reader": plan.reader,
         "bits_per_report": plan.bits_per_report,
         "compression": plan.compression,
-        "bits_per_client": _measured(run.metrics, "bits_per_client"),
+        "bits_per_client": measured(run.metrics, "bits_per_client"),
         "forged": plan.forged,
-        "dropped_reports": _measured(run.metrics, "impossible"),
-        "colluding_reports": _measured(run.metrics, "colluding"),
+        "dropped_reports": measured(run.metrics, "impossible"),
+        "colluding_reports": measured(run.metrics, "colluding"),
         "forged_checked": _checked(plan, run),
     }
 
@@ -287,18 +288,7 @@ def _of_algorithm(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
 
 
 def _checked(plan: TrainingPlan, run: TrainingRun) -> dict[str, float] | None:
-    agreement = _measured(run.metrics, "agreement", float)
-    if plan.check is None or agreement is None or _measured(run.metrics, "result") == 0:
+    agreement = measured(run.metrics, "agreement", float)
+    if plan.check is None or agreement is None or measured(run.metrics, "result") == 0:
         return None
-    return forged_shown(plan.check, _measured(run.metrics, "reports") or 0, agreement)
-
-
-def _measured(metrics: Any, what: str, kind: Any = int) -> Any:
-    """What the last round measured under this name, wherever it stands; None if nothing."""
-    if not hasattr(metrics, "items"):
-        return None
-    for name, value in metrics.items():
-        found = kind(value) if name == what else _measured(value, what, kind)
-        if found is not None:
-            return found
-    return None
+    return forged_shown(plan.check, measured(run.metrics, "reports") or 0, agreement)

@@ -36,6 +36,11 @@ DIVERGES = (
     "more than at first. The noise may be larger than what is learned: less --clip (the noise is a "
     "multiple of it), a smaller learning rate, or more clients per round"
 )
+CLIENTS_FAIL = (
+    "the training ends here: in three rounds in a row the updates of most clients were not finite, "
+    "so further rounds would spend budget and teach nothing. Lower --client-learning-rate or "
+    "--learning-rate, or scale the features"
+)
 _IN_A_ROW = 3
 
 
@@ -199,6 +204,8 @@ def rounds(
         )
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan disagree: nothing is released")
+    if training.stopped_by == "failures":
+        raise JobError(CLIENTS_FAIL)
     ran.emptied = rounds_withheld(training.state)
     least = plan.least_clients
     for withheld, why in (

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 
 from beam_ldp.randomizers.mean import L2Mean, LInfMean, PrivUnit, ScalarMean
 from tff_adapters import (
+    FailureReportingFactory,
     LocallyPrivateMeanFactory,
     LocallyPrivateState,
     RoundsRecord,
@@ -24,7 +25,7 @@ from tff_adapters import (
     no_client_metrics,
     shuffled_ldp_aggregator,
 )
-from tff_adapters.vectors import flatten, unflatten
+from tff_adapters.vectors import AdaptiveClip, flatten, unflatten
 
 NESTED = OrderedDict(a=(np.float32, (2, 3)), b=[np.float64, (np.float16, (4,))])
 VALUE = OrderedDict(
@@ -106,7 +107,8 @@ def test_type_of_the_process(adaptive, sums, value_type):
     measured = OrderedDict(
         mean=OrderedDict(
             reports=np.int32, bits_per_client=np.int64, report_bits=np.int64,
-            predicted_error=np.float64, **({"clip": np.float64} if adaptive else {}),
+            predicted_error=np.float64, failing=np.float64,
+            **({"clip": np.float64} if adaptive else {}),
         ),
         **({"sum": ()} if sums else {"shuffle": OrderedDict(impossible=np.int32)}),
     )  # fmt: skip
@@ -272,6 +274,33 @@ def test_clipping_bounds_what_one_client_can_do():
     for update in (1e30, -5.0, math.nan, math.inf, 0.0):
         result = run(process, [np.full(4, update, np.float32)]).result
         assert np.linalg.norm(result) == pytest.approx(0.1 / mechanism.marginal, rel=1e-6)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("door", ["values", "adaptive", "fedavg"])
+def test_clients_whose_values_are_not_finite_are_seen_as_failing(door):
+    """All, half, none of 100, at a standard error of at most 0.03: false alarms below 1e-9."""
+    options = {
+        "values": {"values_per_client": 2},
+        "adaptive": {"adaptive_clip": AdaptiveClip(1.0)},
+    }
+    factory = LocallyPrivateMeanFactory(PrivUnit(50, 12.0), **options.get(door, {}))
+    shape = (2, 50) if door == "values" else (50,)
+    kind, weight = tff.TensorType(np.float32, shape), tff.TensorType(np.float32)
+    if door == "fedavg":
+        process = FailureReportingFactory(factory).create(kind, weight)
+    else:
+        process = factory.create(kind)
+    state = process.initialize()
+    for failed in (100, 50, 0):
+        values = [np.full(shape, math.nan if i < failed else 0.0, np.float32) for i in range(100)]
+        weights = []
+        if door == "fedavg":
+            values, weights = np.nan_to_num(values), [[float(i >= failed) for i in range(100)]]
+        output = process.next(state, list(values), *weights)
+        assert output.measurements["mean"]["failing"] == pytest.approx(failed / 100, abs=0.19)
+        assert np.isfinite(output.result).all()
+        state = output.state
 
 
 @pytest.mark.statistical

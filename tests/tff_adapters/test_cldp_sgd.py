@@ -67,6 +67,21 @@ def test_each_examples_gradient_is_clipped_before_the_mean(norm, clip_by):
     assert second.metrics["finalizer"]["learning_rate"] == pytest.approx(2 / math.sqrt(2))
 
 
+@pytest.mark.statistical
+def test_gradients_that_are_not_finite_are_seen_as_failing():
+    """Of 60 points, at a standard error of 0.1: false alarms below 1e-9. Any other aggregator gets
+    zeros, so that one bad point does not end a baseline."""
+    broken = [
+        tf.data.Dataset.from_tensor_slices((X[:1] * np.inf, Y[:1])).batch(1) for _ in range(60)
+    ]
+    process = process_of(local_epsilon=8.0)
+    measured = process.next(process.initialize(), broken).metrics["aggregator"]["mean"]
+    error = math.sqrt(PrivUnit(8, 8.0, radius=0.5).mean_squared_error(60) / 8) / 0.5
+    assert measured["failing"] == pytest.approx(1.0, abs=6.2 * error) and error < 0.1
+    plain = process_of(aggregator=tff.aggregators.UnweightedMeanFactory())
+    assert not weights_of(plain, plain.next(plain.initialize(), broken).state).any()
+
+
 @pytest.mark.exact
 def test_weights_are_projected_on_the_ball():
     plain = tff.aggregators.UnweightedMeanFactory()

@@ -175,7 +175,7 @@ def test_a_round_of_which_too_few_are_left_gives_zeros_at_the_price_of_the_least
     assert (told["mean"]["result"], told["mean"]["reports"], told["shuffle"]["colluding"]) == (
         0, 33, 7,
     )  # fmt: skip
-    assert told["mean"]["predicted_error"] == np.inf
+    assert told["mean"]["predicted_error"] == np.inf and told["mean"]["failing"] == 0
     ((event, times),) = privacy_events(done.state)
     assert times == 2 and event == planned_event(process.initialize(), least)
     anew = EpsilonBudget(None, 1e-5, state=done.state).spent.epsilon

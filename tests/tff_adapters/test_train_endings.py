@@ -41,6 +41,7 @@ class Faked(Learner):
     """Rounds that only count themselves; `fails` says what happens in which round."""
 
     fails = staticmethod(lambda number: None)
+    failing = 0.0
 
     def __init__(self, plan, clients):
         super().__init__(plan, clients)
@@ -62,7 +63,7 @@ class Faked(Learner):
     def next(self, state, clients):
         rounds = int(state.rounds[0, 1]) + 1
         self.fails(rounds)
-        return SimpleNamespace(state=self.state(rounds), metrics={})
+        return SimpleNamespace(state=self.state(rounds), metrics={"failing": self.failing})
 
     def clients_for(self, number):
         return [None] * self.plan.clients_per_round
@@ -95,6 +96,20 @@ def test_what_ran_is_charged_where_a_training_ends_early(tmp_path, monkeypatch, 
     charge = BudgetLedger(ledger.url).charge("one")
     assert (charge.status, charge.settled) == ("settled", record["event"])
     assert "the model is that after 1" in (tmp_path / "out" / "privacy.md").read_text()
+
+
+def test_a_training_whose_clients_all_fail_ends_and_says_why(tmp_path, monkeypatch, capsys):
+    """All other rounds of the epoch would be charged for nothing."""
+    monkeypatch.setattr(Faked, "failing", 1.0)
+    monkeypatch.setattr(train_run, "learner_for", Faked)
+    ledger, flags = charged_flags(tmp_path)
+    assert train.main(flags) == programs.FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the updates of most clients were not finite" in said
+    assert "the model after round 3 is released; 3 rounds are charged" in said
+    assert BudgetLedger(ledger.url).status("d").local_committed == 12.0
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert (record["stopped"], record["rounds"], record["lost_rounds"]) == ("failed", 3, 0)
 
 
 def test_a_training_whose_first_round_fails_leaves_nothing(tmp_path, monkeypatch, capsys):

@@ -49,20 +49,24 @@ class Failures:
     updates that do not reverse every round at full length, which in a few dimensions look alike.
 
     Args:
-        mechanism, training: as the strategy has them.
+        mechanism, training: as for `failure_vector`.
     """
 
     def __init__(self, mechanism: MeanRandomizer, training: str) -> None:
         self._mechanism, self._training = mechanism, training
+        self._square = float(np.sum(failure_vector(mechanism, training, 0) ** 2))
         self._row: list[tuple[float, float]] = []  # share and variance of each round in a row
         self._worked = False
 
     def add(self, number: int, mean: np.ndarray, num_reports: int) -> None:
         """A round with a result: the mean update that it estimated."""
         vector = failure_vector(self._mechanism, self._training, number)
-        square = float(vector @ vector)
-        share = float(mean @ vector) / square
-        variance = float(self._mechanism.mean_squared_error(num_reports)) / mean.size / square
+        self.add_share(float(mean @ vector) / self._square, num_reports)
+
+    def add_share(self, share: float, num_reports: int) -> None:
+        """The same, where only the mean's component along the failure vector is known."""
+        error = float(self._mechanism.mean_squared_error(num_reports))
+        variance = error / self._mechanism.dimension / self._square
         if share > _SHARE - math.sqrt(variance):
             self._row.append((share, variance))
         else:
