@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], dict[str, str], int, str]]
         {"domain": "d.txt"}, MISUSED, "must be UTF-8 text, one value per line: convert it"),
     "zeros that a reader dropped": (FREQUENCY, both(wrote("d.txt", "01\n02\n"), parquet(
         "z.parquet", uid=[1, 2], colour=[1, 2])), {"input": "z.parquet", "domain": "d.txt"},
-        MISUSED, "(2 integer that the list writes with leading zeros)"),
+        MISUSED, "(integer that the list writes with leading zeros: 2)"),
     "groups that a reader made floats of": (FREQUENCY, both(wrote("g.txt", "1\n2\n"), parquet(
         "g.parquet", uid=[1, 2], colour=["red"] * 2, town=[1.0, 2.0])),
         {"input": "g.parquet", "group_by": "town", "groups": "g.txt"}, MISUSED,
@@ -297,8 +297,6 @@ def test_inputs_that_are_odd_and_sound(
         (FREQUENCY, nothing, {"seed": "1"}, "no privacy guarantee"),
         (FREQUENCY, both(folder("out"), wrote("out/privacy.json", "{}")), {"ledger": "",
          "overwrite": "1"}, "at the sum of their privacy costs"),
-        (MEAN, nothing, {"local_epsilon": "", "epsilon": "1", "expected_users": "1e5",
-         "max_local_epsilon": "8"}, "give --one-row-each"),
     ],
 )  # fmt: skip
 def test_what_is_doubtful_is_warned_of(

@@ -79,7 +79,7 @@ def listed(**reasons: int) -> bytes:
         ({"wrong_type": 11}, None, "11 of 1,000 rows that hold a value cannot be read"),
         ({"wrong_type": 10, "null": 10}, None, "10 of 990 rows that hold a value .*rows is 0.01"),
         ({"null": 900, "NaN": 50, "no_user_id": 50}, None, ""),
-        ({"null": 900, "not_a_number": 100}, 0.99, "100 of 100 .*100 not a number"),
+        ({"null": 900, "not_a_number": 100}, 0.99, "100 of 100 .*not a number: 100"),
         ({"undecodable_text": 1}, None, "^nothing was released: line 3 of a.csv is not UTF-8: 1 of"
          ".*text must be UTF-8: convert it.*iconv.*only where --max-bad-rows is given"),
         ({"undecodable_text": 10}, 0.01, ""),

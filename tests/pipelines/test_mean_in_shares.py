@@ -74,6 +74,16 @@ def flags(place: Path, out: str, *more: str, dataset: str = "open") -> list[str]
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("one_row_each", [False, True])
+def test_bars_that_allow_for_a_draw_are_warned_of(
+    place: Path, one_row_each: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are several times as wide as where everybody is known to have one row."""
+    given = [f for f in flags(place, "drawn") if one_row_each or f != "--one-row-each"]
+    assert check.main(["mean", *given, "--format=json"]) == DONE
+    assert ("give --one-row-each" in capsys.readouterr().out) != one_row_each
+
+
 @pytest.fixture(scope="module")
 def released(place: Path) -> Path:
     with pytest.MonkeyPatch.context() as patched:  # other tests of the process may have set it
