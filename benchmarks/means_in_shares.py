@@ -58,7 +58,7 @@ def released(files: list[str], mechanism: SplitAndMixMean, people: int) -> np.nd
     from beam_ldp.settings import Privacy
     from beam_ldp.transforms import PrivateMean
 
-    told = Privacy(expected_users=people, delta=DELTA, trust_shuffler=True)
+    told = Privacy(expected_users=people, trust_shuffler=True)
     with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/mean"
         with beam.Pipeline("FnApiRunner") as pipeline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -200,6 +201,19 @@ _SIGNATURES = {
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
+def _is_one_array(content: bytes) -> bool:
+    """Whether this begins as a JSON array over several lines, or is one on its only line. A line
+    that holds a whole array among others is a bad row."""
+    first, _, rest = content.strip().partition(b"\n")
+    if not first.startswith(b"["):
+        return False
+    try:
+        json.loads(first)
+    except ValueError:
+        return True
+    return not rest
+
+
 def _head_of_text(path: str, input_format: str) -> tuple[bytes, bool]:
     """Whole lines, at least one, and whether that is all of the file. Raises InputFileError."""
     with opened(path, HEAD_BYTES) as file:
@@ -209,7 +223,7 @@ def _head_of_text(path: str, input_format: str) -> tuple[bytes, bool]:
     for beginning, why in _SIGNATURES.items():
         if content.startswith(beginning):
             raise InputFileError(f"{path}: cannot be read as {input_format}: {why}")
-    if input_format not in ("csv", "text") and content.lstrip().startswith(b"["):
+    if input_format not in ("csv", "text") and _is_one_array(content):
         raise InputFileError(
             f"{path}: is one JSON array, and needs one object a line (JSON lines): convert it, for "
             "instance by `jq -c '.[]'`"

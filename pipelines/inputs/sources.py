@@ -19,7 +19,6 @@ from apache_beam.io.filesystem import BeamIOError, CompressedFile, CompressionTy
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.pipelines.usage import TEXT_COLUMN
@@ -116,6 +115,8 @@ def refuse_tables(paths: Sequence[str]) -> None:
                 logs["Iceberg"] = (above, "metadata/*.metadata.json*")
             for kind, (root, log) in logs.items():
                 if _holds(root, log):
+                    from beam_ldp.pipelines.flags import UsageError  # loads Click
+
                     raise UsageError(
                         f"{root} is the folder of a table ({kind}), which also holds deleted and "
                         "rewritten rows: export a snapshot of the table as Parquet to another "

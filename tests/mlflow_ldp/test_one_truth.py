@@ -70,7 +70,7 @@ def settled(ledger: BudgetLedger, name: str = "first") -> dict[str, Any]:
     told = {"epsilon": PRICE, "delta": 1e-6, "question": "answers", "num_reports": 50_000}
     identity = asked("visits", name, key="ab" * 16)
     ledger.reserve("visits", name, EVENT, identity=identity, memoized=True)
-    ledger.settle(name, EVENT, identity=identity, about=told, report_digest="11")
+    ledger.settle(name, EVENT, identity=identity, about=told, report_digest="set1:11")
     shown = {**told, "dataset": "visits", "local_epsilon": 2.0, "event": event_to_json(EVENT)}
     return {**shown, "run_id": name}
 
@@ -183,7 +183,7 @@ def test_the_run_of_a_second_publication_is_compared_too(
     log(ledger, store, record)
     if other_people:
         identity = asked("visits", "first", key="ab" * 16)
-        ledger.republish("first", LARGER, identity=identity, report_digest="22", published=1)
+        ledger.republish("first", LARGER, identity=identity, report_digest="set1:22", published=1)
         record |= {"epsilon": BOTH, "event": event_to_json(LARGER)}
     log(ledger, store, {**record, "publication": 2})
     report = audited(ledger, store)

@@ -27,7 +27,7 @@ from tests.transforms.helpers import run
 PEOPLE = 500
 MECHANISM = SplitAndMixMean.for_shuffle(16, 1.0, 1e-6, PEOPLE, honest_fraction=0.9)
 VECTOR = np.full(16, 0.25) * np.where(np.arange(16) % 3, 1.0, -0.5)
-TRUSTED = Privacy(expected_users=PEOPLE, delta=1e-6, trust_shuffler=True)
+TRUSTED = Privacy(expected_users=PEOPLE, trust_shuffler=True)
 
 
 def rows(lost: int = 0) -> list[dict[str, float | None]]:
