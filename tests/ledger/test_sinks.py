@@ -92,7 +92,7 @@ class Ledger:
 
     def append(self) -> None:
         self.rows.append(next_row(self.rows[-1].head, DATASET, {"n": str(len(self.rows))}))
-        self.anchoring.after_append(LEDGER, self.rows[-1].head)
+        self.anchoring.after_append(LEDGER, self.rows[-1].head, lambda start: self.rows[start:])
 
 
 @pytest.fixture
