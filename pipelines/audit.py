@@ -100,7 +100,7 @@ def audit(
     if html is not None:
         _write_page(html, report, book, dataset)
     if write_anchor is not None and report.clean:
-        _write_anchor(report, write_anchor, sign_with)
+        _write_anchor(report, book, write_anchor, sign_with)
     if form == "json":
         print(printed_json(_json(report, book)))
     else:
@@ -238,13 +238,25 @@ def _counted(book: BudgetLedger, store: str) -> dict[str, PeopleCount]:
     return counted
 
 
-def _write_anchor(report: AuditReport, path: Path, sign_with: Path | None) -> None:
+def _write_anchor(
+    report: AuditReport, book: BudgetLedger, path: Path, sign_with: Path | None
+) -> None:
+    """Append the head, unless the file holds one that the ledger lacks: it would be outdated."""
     from beam_ldp.ledger.rows import Anchor, load_private, write_anchors
+    from beam_ldp.ledger.sinks import FileAnchors
 
     head = report.state.head
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     anchor = Anchor(report.state.ledger_id, head.count, head.hash, now)
     try:
+        last = FileAnchors(path).last(anchor.ledger_id)
+        fault = None if last is None else last.fault(book.rows(), anchor.ledger_id)
+        if fault is not None:
+            raise click.UsageError(
+                f"no anchor was written: the ledger does not fit the newest one in {path} "
+                f"({fault}). Restore the newest copy of the database, or see `beam-ldp budget "
+                "succeed --anchors`"
+            )
         if sign_with is not None:
             anchor = anchor.sign(load_private(sign_with.read_bytes()))
         write_anchors(path, [anchor])

@@ -597,7 +597,7 @@ def succeed(
         ledger_id, head = str(rows[0].body["ledger_id"]), rows[-1].head
         anchoring = anchoring or usual_anchors(ledger_id)
         if anchoring is not None:
-            anchoring.after_append(ledger_id, head)
+            anchoring.after_append(ledger_id, head, store.row)
     said = [*found.told(), *found.leniencies()]
     told = {"ledger_id": ledger_id, "url": store.shown_url, "succeeds": found.to_json()}
     if _printed(form, {**told, "said": said}):

@@ -34,6 +34,7 @@ from beam_ldp.ledger.rows import (
     RENAME,
     RESERVE,
     TIME,
+    Anchor,
     Head,
     LedgerCorruptedError,
     LedgerError,
@@ -260,7 +261,7 @@ class OpenLedger:
     @property
     def ledger_id(self) -> str:
         """Its name, which no other ledger has."""
-        return self.books.ledger_id
+        return (self.books if self._books is None else self._books).ledger_id
 
     @cached_property
     def mlflow_uri(self) -> str | None:
@@ -282,13 +283,28 @@ class OpenLedger:
     # For the classes that follow -------------------------------------------------------------
 
     @contextmanager
-    def _writing(self, run_id: str | None = None, attempt: str | None = None) -> Iterator[Writing]:
-        """The books as of now, and a way to append; nobody else writes until it is committed."""
+    def _writing(
+        self, run_id: str | None = None, attempt: str | None = None, *, spends: bool = False
+    ) -> Iterator[Writing]:
+        """The books as of now, and a way to append; nobody else writes until it is committed.
+
+        Args:
+            run_id, attempt: of the charge, for errors.
+            spends: whether people may be asked afterwards: refused if no anchor can be read.
+
+        Raises:
+            AnchorError: if the ledger lacks anchored rows; nothing is written.
+        """
         with self._alone:
             it: Writing | None = None
+            anchoring, anchor = self._anchoring, None
+            if anchoring is not None:  # read before the lock is taken: then no row of it is newer
+                anchor = self._check_anchors() if spends else anchoring.newest(self.ledger_id)
             try:
                 with self._store.writing() as appender:
                     it = Writing(self, self._current(appender), appender)
+                    if anchoring is not None and anchor is not None:
+                        anchoring.check(anchor, it.books.head, appender.row)
                     yield it
                     if it.rows and it.books.since_checkpoint >= CHECKPOINT_EVERY:
                         it.append(CHECKPOINT, {"books": it.books.to_json()})
@@ -298,8 +314,8 @@ class OpenLedger:
                 if isinstance(error, LedgerUnavailableError) and run_id is not None:
                     raise error.about(run_id, attempt) from None
                 raise
-            if it.rows and self._anchoring is not None:
-                self._anchoring.after_append(it.books.ledger_id, it.books.head)
+            if it.rows and anchoring is not None:
+                anchoring.after_append(it.books.ledger_id, it.books.head, self._store.row)
 
     @cached_property
     def _anchoring(self) -> Anchoring | None:
@@ -310,11 +326,12 @@ class OpenLedger:
         """Where its heads are kept that show that a backup was put back; None: nowhere."""
         return None if self._anchoring is None else self._anchoring.sink.name
 
-    def _check_anchors(self) -> None:
-        """An AnchorError if the ledger was set back, or nobody can tell."""
-        if self._anchoring is not None:
-            books = self.books
-            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.row)
+    def _check_anchors(self) -> Anchor | None:
+        """The newest anchor; an AnchorError if the ledger was set back, or nobody can tell."""
+        if self._anchoring is None:
+            return None
+        books = self.books
+        return self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.row)
 
     def _opened(self, dataset: str) -> Books:
         """The books as they were last read: for what does not change, such as orders.

@@ -225,8 +225,7 @@ class LedgerReserving(LedgerReading):
         price = loss_of_part if covered else loss_of
         loss = price(told, orders)
         local = local_loss_of(sent or told)
-        self._check_anchors()
-        with self._writing(asked.run_id, asked.attempt) as it:
+        with self._writing(asked.run_id, asked.attempt, spends=True) as it:
             population = population_of(it.books, asked.dataset)
             budget = budget_of(population, asked.dataset)
             if budget.orders != orders:
@@ -275,8 +274,7 @@ class LedgerReserving(LedgerReading):
             LedgerError: if another run began, the run was reserved anew, or has ended.
         """
         check_name("attempt", attempt)
-        self._check_anchors()
-        with self._writing(run_id, attempt) as it:
+        with self._writing(run_id, attempt, spends=True) as it:
             charge = charge_of(it.appender, run_id)
             is_open = charge.status == "reserved"
             if charge.run_token == attempt or (charge.memoized and charge.status == "settled"):
@@ -386,8 +384,7 @@ class LedgerRepublishing(LedgerReading):
         asked = None if told is None else self._loss_for(self.charge(run_id), told)
         facts = {"report_digest": report_digest, "reason": reason, "cells": cells,
                  "about": dict(about or {})}  # fmt: skip
-        self._check_anchors()
-        with self._writing(run_id) as it:
+        with self._writing(run_id, spends=True) as it:
             charge, row = _published(it, run_id, identity)
             equal = same_set(charge.report_digest, report_digest)
             if equal and (asked is None or not exceeds(asked, charge.loss)):

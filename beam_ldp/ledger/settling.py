@@ -70,8 +70,7 @@ class LedgerSettling(LedgerReading):
         check_integer("begun", begun, 0)
         if start is not None:
             check_name("start", start)
-            self._check_anchors()
-        with self._writing(run_id, attempt) as it:
+        with self._writing(run_id, attempt, spends=start is not None) as it:
             charge = charge_of(it.appender, run_id)
             _check_attempt(charge, attempt, charge.attempt)
             _check_open(charge)

@@ -2,9 +2,11 @@
 
 A database that is restored from a backup forgets what was spent since, and so would every audit of
 it. A *sink* is a place that the restore does not reach: a file on another disk, an object store, a
-tracking server. The ledger leaves its head there after each row, and looks there before each
-reservation. Where the head that was left is not in the ledger any more, somebody set it back, and
-nothing may be spent; where the sink cannot be asked, or holds nothing, likewise.
+tracking server. The ledger leaves its head there after each row, and looks there before it writes
+one. Where the newest head there is not in the ledger any more, somebody set the ledger back:
+nothing is written, and no further head is left, which would make the ledger acceptable again. The
+same holds where a named sink is empty. Where it cannot be read, nothing is reserved or begun; what
+was reserved may be settled.
 
 A file costs a write to disk for each row, and every row's head is there before the call that wrote
 it returns. Where a request for each row is too much, other sinks may lag, by a stated bound: see
@@ -21,6 +23,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
+import math
 import os
 import time
 import weakref
@@ -34,13 +37,15 @@ from typing import Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from beam_ldp import log_events
-from beam_ldp.ledger.rows import Anchor, Head, Row, read_anchors
+from beam_ldp.ledger.rows import NO_HASH, Anchor, Head, Row, read_anchors
 from beam_ldp.ledger.store import LedgerUnavailableError
 
 ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
 NO_ANCHORS = "none"  # as its value
 OPENERS = "beam_ldp.anchor_sinks"  # entry points: by scheme, what opens a URL of it
-_TAIL = 1 << 16  # bytes of a file in which its newest anchors stand
+RowAt = Callable[[int], Sequence[Row]]
+_NOTHING = "Nothing may be charged to it, settled or released"
+_TAIL = 1 << 13  # bytes of a file in which its newest anchors stand, however many wrote at once
 _LINES = 1 << 11  # likewise, where they are one ledger's, in order: the last line, and a cut one
 _LONGEST = 1 << 20  # bytes of such a file
 
@@ -81,7 +86,7 @@ class Lag:
     Attributes:
         every: an anchor is left when so many rows have none yet; 1: after each row, before the
             call that wrote it returns.
-        rows: with more rows than that without an anchor nothing is reserved: somebody writes
+        rows: with more rows than that without an anchor nothing is written: somebody writes
             without leaving any, or the sink itself was set back. At least `every`.
         seconds: how long a program trusts what it last read from the sink, and goes on while the
             sink is away; when it writes a row, none without an anchor stays that is older. 0: the
@@ -114,9 +119,10 @@ class Anchoring:
 
     def __init__(self, sink: AnchorSink, lag: Lag = INLINE, *, named: bool = True) -> None:
         self._sink, self._lag, self._named = sink, lag, named
-        self._known: Anchor | None = None
+        self._known: Anchor | None = None  # the newest one that was read
+        self._held: Anchor | None = None  # the newest one that the ledger was seen to hold
         self._asked = 0.0  # when, by this process's clock
-        self._bare: tuple[str, Head, float] | None = None  # ledger, last head, since when
+        self._bare: tuple[str, Head, RowAt, float] | None = None  # the last head, since when
         if lag.every > 1:
             atexit.register(_leave_last, weakref.ref(self))
 
@@ -124,9 +130,7 @@ class Anchoring:
     def sink(self) -> AnchorSink:
         return self._sink
 
-    def check_before_reserve(
-        self, ledger_id: str, head: Head, row_at: Callable[[int], Sequence[Row]]
-    ) -> None:
+    def check_before_reserve(self, ledger_id: str, head: Head, row_at: RowAt) -> Anchor | None:
         """Refuse unless the ledger still holds what was anchored, and is anchored.
 
         Args:
@@ -134,46 +138,94 @@ class Anchoring:
             head: as it is now.
             row_at: gives the row of a number, and nothing where there is none.
 
+        Returns:
+            As `newest`.
+
+        Raises:
+            AnchorError: as of `check`, and if the sink cannot be read, or written where it must.
+        """
+        anchor = self.newest(ledger_id, must=True)
+        if anchor is not None:
+            self.check(anchor, head, row_at)
+            bare = head.count - anchor.count
+            if bare >= self._lag.every or (bare and self._age(anchor) > self._lag.seconds):
+                self._put(ledger_id, head, row_at)
+        return anchor
+
+    def newest(self, ledger_id: str, *, must: bool = False) -> Anchor | None:
+        """The newest anchor, of no rows if the sink holds none; None if nobody knows any.
+
+        Of a sink that cannot be read, the one that was read last.
+
+        Raises:
+            AnchorError: if a named sink must be read and cannot.
+        """
+        known = self._known
+        if known is not None and known.ledger_id != ledger_id:
+            known = None
+        if known is not None and time.monotonic() - self._asked <= self._lag.seconds:
+            return known
+        try:
+            found = self._sink.last(ledger_id)
+        except Exception as error:
+            if not self._named:
+                _say_not_anchored(self._sink.name)
+            elif must:
+                raise AnchorError(
+                    f"{self._sink.name} cannot be read ({_why(error)}), so that it is "
+                    "unknown what the ledger held. Nothing was reserved: a database that was reset "
+                    "would be overspent"
+                ) from None
+            return known
+        self._known, self._asked = found, time.monotonic()
+        return found or Anchor(ledger_id, 0, NO_HASH, "")
+
+    def check(self, anchor: Anchor, head: Head, row_at: RowAt) -> None:
+        """Refuse a ledger that does not go on from its newest anchor.
+
+        Args:
+            anchor: the newest one, read before the head.
+            head, row_at: as for `check_before_reserve`.
+
         Raises:
             RolledBackError: if rows are gone or others.
-            AnchorError: if the sink cannot be asked or is empty, or more rows have no anchor than
-                may have none.
+            AnchorError: if the sink holds no anchor, or more rows lack one than may.
         """
-        anchor = self._last(ledger_id, head)
-        if anchor is None:
+        if head.count - anchor.count > self._lag.rows:  # others may have left anchors since
+            self._asked = -math.inf
+            anchor = self.newest(anchor.ledger_id, must=True) or anchor
+        bare = head.count - anchor.count
+        if not anchor.count:
             if head.count > 1 and self._named:
                 raise AnchorError(
-                    f"{self._sink.name} holds no anchor of ledger {ledger_id}, which has "
-                    f"{head.count:,} rows: it is the wrong place, or was emptied. Nothing was "
-                    "reserved. If anchoring begins now, audit the ledger and leave an anchor: "
-                    "`beam-ldp audit --write-anchor`"
+                    f"{self._sink.name} holds no anchor of ledger {anchor.ledger_id}, which has "
+                    f"{head.count:,} rows: it is the wrong place, or was emptied. {_NOTHING}. If "
+                    "anchoring begins now, audit the ledger and leave an anchor: `beam-ldp audit "
+                    "--write-anchor`"
                 )
-            self._put(ledger_id, head)
             return
         self._check_contained(anchor, head, row_at)
-        bare = head.count - anchor.count
         if bare > self._lag.rows:
             raise AnchorError(
-                f"{bare:,} rows of ledger {ledger_id} have no anchor in {self._sink.name} (the "
-                f"last one is of {anchor.time}); at most {self._lag.rows} may: somebody writes "
-                "without leaving anchors, or that place was reset. Nothing was reserved. Audit the "
+                f"{bare:,} rows of ledger {anchor.ledger_id} have no anchor in {self._sink.name} "
+                f"(the last one is of {anchor.time}); at most {self._lag.rows} may: somebody "
+                f"writes without leaving anchors, or that place was reset. {_NOTHING}. Audit the "
                 "ledger, then `beam-ldp audit --write-anchor`"
             )
-        if bare >= self._lag.every or (bare and self._age(anchor) > self._lag.seconds):
-            self._put(ledger_id, head)
 
-    def after_append(self, ledger_id: str, head: Head) -> None:
+    def after_append(self, ledger_id: str, head: Head, row_at: RowAt) -> None:
         """Leave the ledger's new head, or wait for more rows if it may lag.
 
         Raises:
+            RolledBackError: if the ledger does not hold the sink's newest anchor.
             AnchorError: if it cannot be left; the rows are written, and nothing may be released.
         """
         known = self._known
         bare = head.count - (known.count if known and known.ledger_id == ledger_id else 0)
-        since = time.monotonic() if self._bare is None else self._bare[2]
-        self._bare = ledger_id, head, since
+        since = time.monotonic() if self._bare is None else self._bare[3]
+        self._bare = ledger_id, head, row_at, since
         if bare >= self._lag.every or time.monotonic() - since > self._lag.seconds:
-            self._put(ledger_id, head)
+            self._put(ledger_id, head, row_at)
 
     def leave_last(self) -> None:
         """Leave the last head that this program wrote and has not left; programs do when they end.
@@ -182,33 +234,12 @@ class Anchoring:
             AnchorError: if it cannot be left.
         """
         if self._bare is not None:
-            self._put(*self._bare[:2])
+            self._put(*self._bare[:3])
 
-    def _last(self, ledger_id: str, head: Head) -> Anchor | None:
-        known = self._known
-        fresh = time.monotonic() - self._asked <= self._lag.seconds and known is not None
-        if fresh and known is not None and known.ledger_id == ledger_id:
-            return known
-        try:
-            found = self._sink.last(ledger_id)
-        except Exception as error:
-            if not self._named:
-                _say_not_anchored(self._sink.name)
-                return None
-            raise AnchorError(
-                f"{self._sink.name} cannot be read ({_why(error)}), so that it is unknown "
-                "what the ledger held. Nothing was reserved: a database that was reset would be "
-                "overspent"
-            ) from None
-        self._known, self._asked = found, time.monotonic()
-        return found
-
-    def _check_contained(
-        self, anchor: Anchor, head: Head, row_at: Callable[[int], Sequence[Row]]
-    ) -> None:
+    def _check_contained(self, anchor: Anchor, head: Head, row_at: RowAt) -> None:
         said = (
             f"Anchors in {self._sink.name} hold {anchor.count:,} rows of it at {anchor.time}. "
-            "Nothing was reserved: what was spent since would be spent again. Restore the newest "
+            f"{_NOTHING}: what was spent since would be spent again. Restore the newest "
             "copy of the database; if it is lost, `beam-ldp budget succeed --anchors "
             f"{self._sink.name}` makes a ledger that counts the lost rows at their worst"
         )
@@ -229,12 +260,20 @@ class Anchoring:
             raise RolledBackError(
                 f"the ledger was reset, and continued differently from there. {said}"
             )
+        self._held = anchor
 
-    def _put(self, ledger_id: str, head: Head) -> None:
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        anchor = Anchor(ledger_id, head.count, head.hash, now)
+    def _put(self, ledger_id: str, head: Head, row_at: RowAt) -> None:
+        """Leave a head, unless the sink holds a newer one; it must hold none of another chain."""
         try:
-            self._sink.put(anchor)
+            anchor = self._sink.last(ledger_id)
+            if anchor is not None and anchor != self._held:
+                self._check_contained(anchor, head, row_at)
+            if anchor is None or anchor.count < head.count:
+                now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                anchor = Anchor(ledger_id, head.count, head.hash, now)
+                self._sink.put(anchor)
+        except LedgerUnavailableError:
+            raise
         except Exception as error:
             if not self._named:
                 _say_not_anchored(self._sink.name)
@@ -243,7 +282,8 @@ class Anchoring:
                 f"{self._sink.name} cannot store an anchor ({_why(error)}): what is in "
                 "the ledger stays charged, and nothing may be released until it does"
             ) from None
-        self._known, self._asked, self._bare = anchor, time.monotonic(), None
+        self._known = self._held = anchor
+        self._asked, self._bare = time.monotonic(), None
 
     def _age(self, anchor: Anchor) -> float:
         """Seconds since it was left; a time that cannot be read is long ago."""
@@ -258,7 +298,7 @@ def _leave_last(anchoring: weakref.ref[Anchoring]) -> None:
     """When the process ends. Where the sink is away, the next program's reservation leaves it."""
     found = anchoring()
     if found is not None:
-        with suppress(AnchorError):
+        with suppress(LedgerUnavailableError):
             found.leave_last()
 
 
@@ -296,10 +336,13 @@ class FileAnchors:
             return None
         with self._path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - (_LINES if self._of_one else _TAIL)))
-            lines = file.read().split(b"\n")[:-1]  # what has no end was cut while it was written
-        found = [anchor for line in lines if (anchor := _anchor(line)) is not None]
-        ours = [anchor for anchor in found if anchor.ledger_id == ledger_id]
+            for tail in (_LINES if self._of_one else _TAIL, size):  # others may have written since
+                file.seek(max(0, size - tail))
+                lines = file.read().split(b"\n")[:-1]  # what has no end was cut in the writing
+                found = [anchor for line in lines if (anchor := _anchor(line)) is not None]
+                ours = [anchor for anchor in found if anchor.ledger_id == ledger_id]
+                if ours or tail >= size:
+                    break
         return max(ours, key=lambda anchor: anchor.count, default=None)
 
     def put(self, anchor: Anchor) -> None:

@@ -99,7 +99,7 @@ class LedgerUnavailableError(RuntimeError):
                 f". Whether run {run_id!r} (attempt {attempt}) is written down is not known: the "
                 "same call with this attempt takes it up again, and charges nothing twice"
             )
-        told = LedgerUnavailableError(said, unsure=self.unsure)
+        told = type(self)(said, unsure=self.unsure)
         told.run_id, told.attempt = run_id, attempt
         return told
 
@@ -283,7 +283,7 @@ class RowStore:
     def row(self, number: int) -> list[Row]:
         """The row of a number, if there is one. Raises as `rows`."""
         with self.reading() as reader:
-            return reader._found(_ROW, number)
+            return reader.row(number)
 
     @contextmanager
     def writing(self) -> Iterator[Appender]:
@@ -370,6 +370,10 @@ class Reader:
     def rows(self, start: int) -> list[Row]:
         """All rows from number `start` on."""
         return self._found(_ROWS_FROM, start)
+
+    def row(self, number: int) -> list[Row]:
+        """The row of a number, if there is one."""
+        return self._found(_ROW, number)
 
     def last_checkpoint(self) -> Row | None:
         """The newest row that holds all totals."""

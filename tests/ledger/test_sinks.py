@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import multiprocessing
 import random
 import sqlite3
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,9 +91,15 @@ class Ledger:
         self.anchoring.check_before_reserve(LEDGER, head, lambda start: self.rows[start:])
         self.append()
 
+    def settle(self) -> None:
+        anchor = self.anchoring.newest(LEDGER)
+        if anchor is not None:
+            self.anchoring.check(anchor, self.rows[-1].head, lambda start: self.rows[start:])
+        self.append()
+
     def append(self) -> None:
         self.rows.append(next_row(self.rows[-1].head, DATASET, {"n": str(len(self.rows))}))
-        self.anchoring.after_append(LEDGER, self.rows[-1].head)
+        self.anchoring.after_append(LEDGER, self.rows[-1].head, lambda start: self.rows[start:])
 
 
 @pytest.fixture
@@ -111,15 +118,54 @@ def test_each_row_leaves_its_head(sink: Memory) -> None:
     assert sink.held[-1].hash == ledger.rows[-1].hash
 
 
+@pytest.mark.parametrize("write", [Ledger.reserve, Ledger.settle])
 @pytest.mark.parametrize("kept", [1, 2, 3])
-def test_a_ledger_that_was_set_back_is_refused(sink: Memory, kept: int) -> None:
+def test_a_ledger_that_was_set_back_is_refused(
+    sink: Memory, kept: int, write: Callable[[Ledger], None]
+) -> None:
     ledger = Ledger(sink)
     for _ in range(3):
         ledger.reserve()
     ledger.rows = ledger.rows[:kept]
-    with pytest.raises(RolledBackError, match=f"{4 - kept} rows are gone.*budget succeed"):
-        ledger.reserve()
+    for _ in range(5 - kept):  # one more than are gone
+        with pytest.raises(RolledBackError, match=f"{4 - kept} rows are gone.*budget succeed"):
+            write(ledger)
     assert len(ledger.rows) == kept
+
+
+@pytest.mark.parametrize("lag", [INLINE, Lag(every=2, rows=64, seconds=3600)])
+@pytest.mark.parametrize("knows", [True, False], ids=["was open", "is new"])
+def test_no_head_is_left_of_a_ledger_that_lacks_the_newest_one(
+    sink: Memory, lag: Lag, knows: bool
+) -> None:
+    """Whatever writes rows to it, k + 1 of them after k were lost, and when the program ends."""
+    ledger, other = Ledger(sink, lag), Ledger(sink, lag)
+    ledger.reserve()
+    other.rows = list(ledger.rows)
+    for _ in range(4):
+        other.reserve()
+    kept = list(sink.held)
+    ledger = ledger if knows else Ledger(sink, lag)
+    ledger.rows = chain(2, salt="continued differently ")
+    for _ in range(6):
+        with suppress(RolledBackError):
+            ledger.append()
+    with suppress(RolledBackError):
+        ledger.anchoring.leave_last()
+    assert len(ledger.rows) == 8 > len(other.rows) and sink.held == kept
+    with pytest.raises(RolledBackError, match="continued differently"):
+        Ledger.reserve(ledger)
+
+
+@pytest.mark.parametrize("lag", [INLINE, Lag(every=8, rows=64, seconds=60)])
+def test_a_settlement_goes_on_while_the_sink_is_away(sink: Memory, lag: Lag) -> None:
+    """It is written; only what must be anchored at once may not be released."""
+    ledger = Ledger(sink, lag)
+    ledger.reserve()
+    rows, sink.away, ledger.anchoring._asked = len(ledger.rows), True, -math.inf
+    with pytest.raises(AnchorError, match="stays charged") if lag.every == 1 else nullcontext():
+        ledger.settle()
+    assert len(ledger.rows) == rows + 1
 
 
 def test_a_ledger_that_was_set_back_and_went_on_is_refused(sink: Memory) -> None:
@@ -147,8 +193,9 @@ def test_a_sink_that_is_away_or_empty_stops_everything(sink: Memory) -> None:
     with pytest.raises(AnchorError, match="cannot be read"):
         ledger.reserve()
     sink.away, sink.held = False, []
-    with pytest.raises(AnchorError, match="no anchor of ledger.*write-anchor"):
-        ledger.reserve()
+    for write in (ledger.settle, ledger.reserve):  # a settlement must not begin it again
+        with pytest.raises(AnchorError, match="no anchor of ledger.*write-anchor"):
+            write()
     sink.held = [Anchor("b" * 32, 900, "0" * 64, "2026-01-01T00:00:00+00:00")]  # another ledger's
     with pytest.raises(AnchorError, match="no anchor of ledger"):
         ledger.reserve()
@@ -174,8 +221,9 @@ def test_too_many_rows_without_an_anchor(sink: Memory) -> None:
     ledger.reserve()  # 64 may
     for _ in range(65):
         ledger.rows.append(next_row(ledger.rows[-1].head, DATASET, {}))
-    with pytest.raises(AnchorError, match="65 rows .* have no anchor .*at most 64"):
-        ledger.reserve()
+    for write in (ledger.settle, ledger.reserve):
+        with pytest.raises(AnchorError, match="65 rows .* have no anchor .*at most 64"):
+            write()
 
 
 # With a lag ---------------------------------------------------------------------------------------
@@ -186,7 +234,7 @@ def test_a_lag_spares_requests_and_stays_bounded(sink: Memory) -> None:
     for _ in range(40):
         ledger.reserve()
         assert len(ledger.rows) - sink.held[-1].count < 8
-    assert (sink.asked, len(sink.held)) == (1, 6)
+    assert (sink.asked, len(sink.held)) == (7, 6)  # once at first, and before each head
 
 
 def test_a_sink_that_is_away_is_waited_for_within_the_lag(sink: Memory) -> None:
@@ -198,6 +246,16 @@ def test_a_sink_that_is_away_is_waited_for_within_the_lag(sink: Memory) -> None:
     with pytest.raises(AnchorError):
         ledger.reserve()
     assert len(ledger.rows) == 5
+
+
+def test_rows_that_others_anchored_since_are_none_without_an_anchor(sink: Memory) -> None:
+    lag = Lag(every=4, rows=8, seconds=3600)
+    ledger, other = Ledger(sink, lag), Ledger(sink, lag)
+    ledger.reserve()
+    other.rows = ledger.rows
+    for _ in range(20):
+        other.reserve()
+    ledger.settle()
 
 
 def test_what_was_read_is_trusted_for_so_long_only(sink: Memory) -> None:
@@ -293,7 +351,7 @@ from beam_ldp.ledger.rows import GENESIS, Head, next_row
 from beam_ldp.ledger.sinks import open_anchors
 found = open_anchors("file://{tmp_path}/heads.jsonl?every=8&seconds=3600")
 found.check_before_reserve("{LEDGER}", Head(1, "0" * 64), list)
-found.after_append("{LEDGER}", Head(2, "1" * 64))
+found.after_append("{LEDGER}", Head(2, "1" * 64), list)
 print(found.sink.last("{LEDGER}").count)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -330,6 +388,13 @@ def test_the_newest_of_very_many(tmp_path: Path) -> None:
     lines = [json.dumps(vars(anchor(i))) for i in range(1, 3000)]
     (tmp_path / "anchors.jsonl").write_text("\n".join(lines) + "\n")
     assert sink.last(LEDGER) == anchor(2999)
+
+
+def test_a_ledger_whose_last_row_is_long_ago(tmp_path: Path) -> None:
+    """Others have left very many heads in the same file since."""
+    lines = [json.dumps(vars(anchor(i, "b" * 32 if i > 5 else LEDGER))) for i in range(1, 300)]
+    (tmp_path / "anchors.jsonl").write_text("\n".join(lines) + "\n")
+    assert FileAnchors(tmp_path / "anchors.jsonl").last(LEDGER) == anchor(5)
 
 
 def test_a_line_that_was_cut_is_no_anchor_and_harms_none(tmp_path: Path) -> None:

@@ -6,17 +6,21 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger import BudgetLedger, sinks
+from beam_ldp.ledger import BudgetLedger, audit, sinks
+from beam_ldp.ledger.rows import read_anchors
 from beam_ldp.ledger.sinks import RolledBackError, usual_anchors
+from beam_ldp.pipelines.audit import audit as audit_command
 from beam_ldp.pipelines.budget import budget
-from tests.ledger.asked import asked
+from tests.ledger.asked import KEY, asked, begun
 
 pytestmark = pytest.mark.exact
 
@@ -76,9 +80,62 @@ def test_what_was_written_after_a_restore_by_programs_that_do_not_look_is_seen(u
     backup = back_up(url)
     spend(url, 1)
     put_back(url, backup)
-    BudgetLedger(url).set_budget("web", epsilon=6, delta=1e-8, local_epsilon=None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("BEAM_LDP_ANCHORS", "none")
+        BudgetLedger(url).set_budget("web", epsilon=6, delta=1e-8, local_epsilon=None)
     with pytest.raises(RolledBackError, match="continued differently"):
         spend(url, 2)
+
+
+WRITES: dict[str, Callable[[BudgetLedger], object]] = {
+    "reserve": lambda it: it.reserve("web", "again", EVENT, identity=asked("web", "again")),
+    "begin": lambda it: begun(it, "open"),
+    "begin_round": lambda it: it.begin_round("open", 1, attempt=it.charge("open").attempt),
+    "settle": lambda it: it.settle("open", EVENT, identity=asked("web", "open")),
+    "settle again": lambda it: it.settle(
+        "ended", EVENT, identity=MEMOIZED, attempt=it.charge("ended").attempt
+    ),
+    "abandon": lambda it: it.abandon("open", randomized=True, why="lost"),
+    "republish": lambda it: it.republish("ended", EVENT, identity=MEMOIZED, report_digest=None),
+    "set_budget": lambda it: it.set_budget("web", epsilon=6, delta=1e-8, local_epsilon=None),
+    "set_quota": lambda it: it.set_quota("web", "maps", share=0.5),
+    "rename": lambda it: it.rename("web", "site"),
+    "accept_time": lambda it: it.accept_time(why="right"),
+    "accept": lambda it: it.accept(2, Ed25519PrivateKey.generate(), why="agreed"),
+    "checkpoint": lambda it: it.checkpoint(),
+}
+MEMOIZED = asked("web", "ended", key=KEY)
+PLACES = {"usual": "", "file": "", "lag": "?every=2&rows=64&seconds=60"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_row_is_written_after_a_restore(
+    url: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often each is tried: a row left unrefused would make its anchor the newest."""
+    if place != "usual":
+        where = tmp_path / "anchors.jsonl"
+        monkeypatch.setenv("BEAM_LDP_ANCHORS", f"file://{where}{PLACES[place]}")
+        url = f"sqlite:///{tmp_path}/named.db"
+        BudgetLedger.create(url).set_budget("web", epsilon=500, delta=1e-8, local_epsilon=None)
+    ledger = BudgetLedger(url)
+    ended = ledger.reserve("web", "ended", EVENT, identity=MEMOIZED, memoized=True)
+    ledger.settle("ended", EVENT, identity=MEMOIZED, attempt=ended.attempt)
+    ledger.reserve("web", "open", EVENT, identity=asked("web", "open"))
+    backup = back_up(url)
+    spend(url, 0, 1)
+    anchors = Path(str(ledger.anchored_in))
+    put_back(url, backup)
+    before, kept = BudgetLedger(url).rows(), anchors.read_bytes()
+    for write in WRITES.values():
+        with pytest.raises(RolledBackError, match="rows? .*gone.*newest copy.*budget succeed"):
+            write(BudgetLedger(url))
+    assert BudgetLedger(url).rows() == before and anchors.read_bytes() == kept
+    assert audit(before).clean and not audit(before, read_anchors(anchors)).clean
+    told = ["--ledger", url, "--write-anchor", str(anchors)]
+    refused = CliRunner().invoke(audit_command, told)
+    assert refused.exit_code == 2 and "no anchor was written" in refused.output
+    assert anchors.read_bytes() == kept
 
 
 def test_two_machines_may_share_a_ledger(
@@ -106,12 +163,28 @@ def test_two_machines_may_share_a_ledger(
 
 
 def test_a_row_that_another_program_wrote_meanwhile_is_no_rollback(url: str) -> None:
-    """It is in the ledger when its anchor is read, though it was not when the ledger was."""
-    ledger = BudgetLedger(url)
-    before = ledger.books.head
-    spend(url, 0)
+    """Whenever it writes: around each time that the anchors are read or written."""
+    other, ledger = BudgetLedger(url), BudgetLedger(url)
     assert ledger._anchoring is not None
-    ledger._anchoring.check_before_reserve(ledger.ledger_id, before, ledger._store.row)
+    sink, writes = ledger._anchoring.sink, list[int]()
+
+    def meanwhile(asked_for: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            for moment in ("before", "after"):
+                found = asked_for(*given) if moment == "after" else None
+                other.set_budget("web", epsilon=500, delta=1e-8, local_epsilon=None)
+                writes.append(1)
+            return found
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("last", "put"):
+            patched.setattr(sink, name, meanwhile(getattr(sink, name)))
+        ledger.reserve("web", "r", EVENT, identity=asked("web", "r"))
+        ledger.settle("r", EVENT, identity=asked("web", "r"))
+    found = sink.last(ledger.ledger_id)
+    assert len(writes) >= 8 and found is not None and found.count == len(ledger.rows())
 
 
 def test_a_ledger_of_before_begins_with_its_next_row(
@@ -152,6 +225,7 @@ def test_a_place_that_goes_away_is_said_and_stops_nobody(
     ledger = BudgetLedger(url)
     ledger.reserve("web", "a", EVENT, identity=asked("web", "a"))
     shutil.rmtree(state_home)
+    ledger.settle("a", EVENT, identity=asked("web", "a"))
     ledger.reserve("web", "b", EVENT, identity=asked("web", "b"))
     assert caplog.text.count("ledger.not_anchored") == 1
 

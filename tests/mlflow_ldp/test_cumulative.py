@@ -392,7 +392,7 @@ def test_heads_of_a_ledger_are_kept_in_one_run(ledger: BudgetLedger, store: str)
     sink = MlflowAnchors(f"mlflow+{store}")
     assert sink.last(ledger_id) is None and sink.name.startswith("MLflow at sqlite://")
     for row in rows:
-        Anchoring(sink).after_append(ledger_id, row.head)
+        Anchoring(sink).after_append(ledger_id, row.head, lambda start: rows[start:])
     again = MlflowAnchors(f"mlflow+{store}")
     found = again.last(ledger_id)
     assert found is not None and (found.count, found.hash) == (head.count, head.hash)

@@ -165,9 +165,10 @@ def test_of_a_folder_and_its_copy_that_start_at_once_one_goes_on(world: World) -
     assert world.ledger.charge("one").rounds_begun == 7
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["is ended", "goes on"])
 @pytest.mark.parametrize("anchored", [True, False])
 def test_a_ledger_that_is_put_back(
-    tmp_path: Path, anchored: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, anchored: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anchors show it; without them the files of the training know of more."""
     place = f"file://{tmp_path}/anchors.jsonl?rows=1" if anchored else "none"
@@ -183,6 +184,13 @@ def test_a_ledger_that_is_put_back(
     copy_of(backup, database)
     world.ledger = BudgetLedger(world.ledger.url)
     assert world.ledger.charge("one").rounds_begun == 3
+    if ends:
+        code, said = world.finalize()
+        is_open = world.ledger.charge("one").status == "reserved"
+        assert (code, is_open) == ((2, True) if anchored else (0, False)), said
+        assert not anchored or "3 rows are gone" in said and "Restore the newest copy" in said
+        assert not anchored or world.finalize()[0] == 2, "nor the next time"
+        return
     found = world.resume()
     if anchored:
         with pytest.raises(NotPublishedError, match="the ledger was reset: 3 rows are gone"):
