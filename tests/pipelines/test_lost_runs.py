@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +119,11 @@ def test_a_launcher_that_was_killed(place: Path, where: str) -> None:
 # What can be proved -------------------------------------------------------------------------------
 
 
-def leave(place: Path, **how: object) -> Path:
+def leave(place: Path, *, reserve: bool = True, **how: object) -> Path:
     """A staging folder as a lost run leaves it."""
     ledger = BudgetLedger()
-    ledger.reserve("visits", "lost", EVENT, identity=asked("visits", "lost"))
+    if reserve:
+        ledger.reserve("visits", "lost", EVENT, identity=asked("visits", "lost"))
     dead = replace(Launcher.this(), started="1")
     note = Note("lost", ledger.state.ledger_id, True, dead)
     staging = place / ".out.staging-0123abcd"
@@ -139,6 +140,23 @@ def test_a_run_under_way_is_left_alone(place: Path) -> None:
         assert code == 1 and f"process {os.getpid()}, lives" in said
     assert BudgetLedger().state.charge("lost").status == "reserved"
     assert staging.exists()
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_launcher_that_the_ledger_names_is_left_alone(place: Path, lives: bool) -> None:
+    """Whatever the note says of it; it holds for releases whose reports stay the same, too."""
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+        started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        launcher = replace(Launcher.this(), pid=child.pid, started=started if lives else "1")
+        identity = asked("visits", "lost", key="ab" * 16)
+        BudgetLedger().reserve("visits", "lost", EVENT, identity=identity, memoized=True,
+                               about={"launcher": asdict(launcher)})  # fmt: skip
+        staging = leave(place, reserve=False, launcher=launcher.gone)
+        code, said = finalize(place, "--ended")
+        assert (code, f"names process {child.pid} as" in said) == (int(lives), lives), said
+        status = BudgetLedger().charge("lost").status
+        assert (status, staging.exists()) == ("reserved" if lives else "abandoned", lives)
 
 
 @pytest.mark.exact
