@@ -115,8 +115,8 @@ class Succession:
         ]
         if self.unknown and not self.stated:
             found.append(
-                f"{self.unknown:,} rows were lost or changed, or do not follow; the whole budget of "
-                "every population was charged for them"
+                f"{self.unknown:,} rows were lost or changed, or do not follow; the whole budget "
+                "of every population was charged for them"
             )
         return found
 
