@@ -411,6 +411,8 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
         proof=f"{begun:,} rounds began",
         about=about,
     )
+    if run.record:  # it was over, and its output is not whole: there is nothing to go on with
+        run.remove()
     say(f"was lost in its training: it counts as spent, at the {begun:,} rounds that began")
     if run.begun is not None and run.begun < begun:
         say(f"left a count of {run.begun:,} rounds: an older copy, which lowers nothing")
