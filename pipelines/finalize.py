@@ -333,16 +333,23 @@ def _is_there(run: LostRun) -> bool:
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
     from beam_ldp.pipelines.records import charging
+    from beam_ldp.pipelines.records.lost_runs import Launcher
 
     run_id, charge = run.note.run_id, book.charge(run.note.run_id)
-    attempt = run.note.attempt_of(charge)
+    attempt, launcher = run.note.attempt_of(charge), Launcher.of_start(charge)
+    if launcher is not None and launcher.ended == "under way":
+        say(f"is under way: the ledger names process {launcher.pid} as its launcher, which lives")
+        return NOT_YET
     if charge.memoized and not run.declared:
         say(
             "stays charged: the same command goes on under this charge, for free. Or, if no job "
             "of it is running any more, `beam-ldp finalize --ended` gives its central epsilon back"
         )
         return NOT_YET
-    if run.released_nothing:
+    is_training = run.note.rounds is not None or charge.rounds_begun is not None
+    if is_training and run.ended == "ended":
+        return _end_training(run, book, say)
+    if run.released_nothing and not is_training:
         why = "its launcher was lost before any estimate left the workers"
         book.abandon(run_id, randomized=True, why=why, attempt=attempt)
         run.remove()
@@ -351,14 +358,12 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
             "the people in it stays spent"
         )
         return DONE
-    if run.record:
+    if run.record and not is_training:
         charging.settle(book, run.record, attempt)
         run.remove()
         say("was lost while its output was written: it counts as spent, at what was received")
         return DONE
-    if run.note.rounds is not None and run.ended == "ended":
-        return _end_training(run, book, say)
-    if run.has_estimate or run.record is not None:
+    if not is_training and (run.has_estimate or run.record is not None):
         about = {"lost": "its launcher was lost after an estimate had left the workers"}
         book.settle(run_id, charge.reserved, identity=charge.identity, attempt=attempt, about=about)
         run.remove()
@@ -379,12 +384,14 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
     """A lost training is charged for the rounds that began; as a whole, if that is not known.
 
     Of ledger, file and checkpoint the one counts that knows of most: an older copy lowers nothing.
+    The ledger alone says what a round costs: a file that was changed lowers nothing either.
     """
+    from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
     from beam_ldp.pipelines.training.checkpoints import most_begun
 
-    run_id, price = run.note.run_id, run.note.rounds
-    assert price is not None
+    run_id, noted = run.note.run_id, run.note.rounds
     charge = book.charge(run_id)
+    price = LostRoundsPrice.reserved(charge)
     attempt = run.note.attempt_of(charge)
     begun = most_begun(run.staging, run.begun, charge.rounds_begun)
     if begun == 0 and run.record is not None:
@@ -395,10 +402,11 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
         run.remove()
         say("was lost before a round of its training began: its charge is given back")
         return DONE
-    if begun is None:
-        about: dict[str, Any] = {"lost": "its launcher was lost; its rounds were not counted"}
+    if begun is None or noted is None or noted.most != price.most:
+        unknown = "how many rounds began" if begun is None else "what each round costs"
+        about: dict[str, Any] = {"lost": f"its launcher was lost; {unknown} is not known"}
         book.settle(run_id, charge.reserved, identity=charge.identity, attempt=attempt, about=about)
-        say("was lost: how many rounds began is not known; it counts as spent, at its worst case")
+        say(f"was lost: {unknown} is not known; it counts as spent, at its worst case")
         return DONE
     about = {"lost": "its launcher was lost in its training", "rounds": begun}
     book.settle(
@@ -410,6 +418,8 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
         proof=f"{begun:,} rounds began",
         about=about,
     )
+    if run.record:  # it was over, and its output is not whole: there is nothing to go on with
+        run.remove()
     say(f"was lost in its training: it counts as spent, at the {begun:,} rounds that began")
     if run.begun is not None and run.begun < begun:
         say(f"left a count of {run.begun:,} rounds: an older copy, which lowers nothing")

@@ -248,7 +248,6 @@ class Stream:
                 str(self.budget.run_id),
                 str(self.folder),
                 self.attempt,
-                marked=self.stream.period is not None,
             )
         except Exception as error:
             console.print(
@@ -271,7 +270,7 @@ def run_stream(given: Arguments, console: Console) -> int:
     check_first(told, console)
     run.say_plan_line(question, job.choice, console)
     pipeline = _pipeline(job, given.beam_flags)
-    begin(job.folder, job.identity, job.run_id)
+    begin(job.folder, job.identity, job.run_id, marked=stream.period is not None)
     leave_note(job.folder, job.note())
     settings = question.settings
     watched = StreamProgress(job.folder, job.windows, settings.privacy.delta)
@@ -294,7 +293,8 @@ def run_stream(given: Arguments, console: Console) -> int:
             )
         if has_ended(state, 0.0):
             forget_unfinished(job.folder)
-        shutil.rmtree(job.folder / OPENED, ignore_errors=True)
+        if job.budget is None:  # else they go with the last of what was reserved
+            shutil.rmtree(job.folder / OPENED, ignore_errors=True)
         log.end(watched, failed=not why)
         left_out.look()
         say_left_out(left_out.rows, console)

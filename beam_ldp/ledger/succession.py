@@ -7,8 +7,10 @@ first row names the old one, its head, and what is wrong with it. It carries ove
   identities. Who published what, and what they may not publish again, stays;
 * behind the fault, whatever raises what is spent (reservations, releases that cost more than was
   reserved, second publications), and nothing that lowers it;
-* for rows that are lost or changed, whose price nobody knows, one charge in every population: of
-  the whole budget, unless somebody states what they cost at most, with a name and a reason. What
+* for each of these rows that does not follow from the rows that are left, for example a second
+  publication of a run whose settlement stood behind the fault, a charge of its own event;
+* for rows that are lost, changed, or do not follow, one charge in every population: of the whole
+  budget, unless somebody states what they cost at most, with a name and a reason. What
   was stated instead of that is a fault of every audit until the auditor accepts the first row.
 
 Every audit tells all of it, for ever.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,7 +70,7 @@ class Succession:
         rows, head: rows that were found there, and the hash of the last one.
         sound: rows up to the first fault, carried over as they stand.
         carried: rows of this ledger that were carried over or charged for lost ones.
-        unknown: rows that are lost or changed.
+        unknown: rows that are lost or changed, or do not follow from the rows that are left.
         wrong: what is wrong with the old ledger.
         stated: what unknown rows cost at most, as somebody stated (a local epsilon per
             population); empty: the whole budget of each was charged.
@@ -112,8 +115,8 @@ class Succession:
         ]
         if self.unknown and not self.stated:
             found.append(
-                f"{self.unknown:,} rows were lost or changed; the whole budget of every population "
-                "was charged for them"
+                f"{self.unknown:,} rows were lost or changed, or do not follow; the whole budget "
+                "of every population was charged for them"
             )
         return found
 
@@ -131,7 +134,8 @@ class Succession:
     def leniencies(self) -> list[str]:
         """What was stated of lost rows instead of charging the whole budget for them."""
         return [
-            f"{self.unknown:,} rows of the old ledger were lost or changed, and {self.by} stated "
+            f"{self.unknown:,} rows of the old ledger were lost or changed, or do not follow, and "
+            f"{self.by} stated "
             f"that they cost {name!r} a local epsilon of {local:g} at most"
             for name, local in self.stated.items()
         ]
@@ -177,11 +181,11 @@ def succeed(
             "the old ledger is intact: there is nothing to succeed. If its database was reset, "
             "give the anchors that show it"
         )
-    unknown = gone + _missing(rows, sound)
     wrong = [*list(faults(rows))[:_MOST_FAULTS], *said] or ["a row does not follow from the others"]
-    carried = _Carried(rows, sound)
+    carried = _Carried(rows, sound, old_id)
+    unknown = gone + _missing(rows, sound) + carried.dropped
     if unknown:
-        carried.charge_lost(old_id, lost_local_epsilon)
+        carried.charge_lost(lost_local_epsilon)
     stated = {} if lost_local_epsilon is None or not unknown else {
         name: float(lost_local_epsilon) for name in carried.charged
     }  # fmt: skip
@@ -223,24 +227,36 @@ def _write(new: RowStore, found: Succession, carried: _Carried, named: dict[str,
 
 
 class _Carried:
-    """The rows that go over, chained anew."""
+    """The rows that go over, chained anew.
 
-    def __init__(self, rows: Sequence[Row], sound: int) -> None:
+    Attributes:
+        dropped: rows behind the fault that raise what is spent and do not follow any more.
+        charged: populations that are charged for unknown rows.
+    """
+
+    def __init__(self, rows: Sequence[Row], sound: int, old_id: str) -> None:
         self.state = LedgerState()
         self.bodies: list[tuple[str, dict[str, Any]]] = []
         self.charged: list[str] = []
+        self.dropped = 0
+        self._old = old_id[:12]
         self.state.apply([next_row(Head(), GENESIS, {"ledger_id": "carried"})])
         for row in rows[1:sound]:
             self._take(row.kind, _unsigned(row))
         for row in rows[sound:]:
-            if _is_whole(row) and _raises(row, self.state):
-                self._try(row)
+            if _is_whole(row) and _raises(row, self.state) and not self._try(row):
+                self.dropped += 1
+                self._charge_dropped(row)
 
-    def charge_lost(self, old_id: str, local: float | None) -> None:
+    def charge_lost(self, local: float | None) -> None:
         """One charge in each population for rows whose price nobody knows; it stays open."""
         for name, population in self.state.populations.items():
-            if population.budget is not None:
-                self._take(RESERVE, self._lost(name, population, old_id, local))
+            budget = population.budget
+            if budget is not None:
+                everything = 2 * (budget.epsilon + (budget.local_epsilon or 0.0)) + 1
+                event = as_json(LocalRandomizerDpEvent(everything if local is None else local))
+                lost = f"lost rows of {self._old}"
+                self._take(RESERVE, self._open(population, f"{lost}: {name}", lost, event))
                 self.charged.append(name)
 
     def chained(self, genesis: dict[str, Any]) -> Iterable[Row]:
@@ -259,7 +275,8 @@ class _Carried:
         self.state.apply([next_row(self.state.head, kind, body)])
         self.bodies.append((kind, body))
 
-    def _try(self, row: Row) -> None:
+    def _try(self, row: Row) -> bool:
+        """Carry a row behind the fault over; whether it follows from what is left."""
         body = _unsigned(row)
         body["time"] = max(str(body.get("time", "")), self.state.time)
         try:
@@ -269,38 +286,56 @@ class _Carried:
                 body["period"] = budget.period_of(body["time"])
             self._take(row.kind, body)
         except Exception:  # of a row behind the fault nothing is certain
-            return
+            return False
+        return True
 
-    def _lost(
-        self, name: str, population: Population, old_id: str, local: float | None
+    def _charge_dropped(self, row: Row) -> None:
+        """Charge the event of a row that does not follow, beside what its run has reserved."""
+        body = row.body
+        population = self.state.populations.get(body.get("population", ""))
+        if population is None or population.budget is None or not body.get("event"):
+            return  # the charge for unknown rows stands for it
+        name = f"row {row.number} of {self._old}"
+        count = int(body.get("count", 1)) if row.kind == RESERVE else 1
+        with suppress(Exception):
+            sent = body.get("local_event")
+            self._take(RESERVE, self._open(population, name, name, body["event"], sent, count))
+
+    def _open(
+        self,
+        population: Population,
+        run_id: str,
+        release_id: str,
+        event: dict[str, Any],
+        sent: dict[str, Any] | None = None,
+        count: int = 1,
     ) -> dict[str, Any]:
+        """A reservation that stays open, for what nobody can settle."""
         budget = population.budget
         assert budget is not None
-        everything = 2 * (budget.epsilon + (budget.local_epsilon or 0.0)) + 1
-        event = as_json(LocalRandomizerDpEvent(everything if local is None else local))
         dataset = min(population.datasets)
-        identity = ReleaseIdentity(dataset, f"lost rows of {old_id[:12]}")
+        identity = ReleaseIdentity(dataset, release_id)
         first = self.state.first_name_of(dataset)
         return {
             "time": self.state.time,
-            "run_id": short_name(f"lost rows of {old_id[:12]}: {name}"),
+            "run_id": short_name(run_id),
             "part": "",
             "dataset": dataset,
-            "population": name,
+            "population": population.name,
             "period": budget.period_of(self.state.time),
             "quota": "",
-            "release_key": release_key(name, first, identity),
+            "release_key": release_key(population.name, first, identity),
             "identity": identity.to_json(),
             "identity_digest": identity.digest.hex(),
             "memoized": False,
             "attempt": uuid.uuid4().hex,
             "event": event,
             "loss": loss_of(event, budget.orders).to_json(),
-            "local_event": None,
-            "local_epsilon": finite(local_loss_of(event)),
-            "count": 1,
-            "is_block": False,
-            "left": 1,
+            "local_event": sent,
+            "local_epsilon": finite(local_loss_of(sent or event)),
+            "count": count,
+            "is_block": count > 1,
+            "left": count,
             "about": {"question": "rows of the old ledger that are lost or changed"},
             "certificate": None,
             "writer": None,

@@ -72,6 +72,13 @@ class Launcher:
             started=_started(os.getpid()),
         )
 
+    @classmethod
+    def of_start(cls, charge: Charge) -> Launcher | None:
+        """The process of a charge's newest start, by the ledger; None if unknown or this one."""
+        named = charge.about.get("launcher")
+        launcher = None if named is None else cls(**named)
+        return None if launcher == cls.this() else launcher
+
     @property
     def gone(self) -> Launcher:
         """One that leaves what it has done to somebody else."""
@@ -128,6 +135,17 @@ class LostRoundsPrice:
     most: int
     most_sent: int | None = None
 
+    @classmethod
+    def reserved(cls, charge: Charge) -> LostRoundsPrice:
+        """What the ledger reserved for a training: an event, repeated once a round."""
+        from beam_ldp.ledger.losses import released
+
+        event, most = _repetitions(released(charge.reserved))
+        if charge.local_event is None:
+            return cls(event, None, most)
+        sent, most_sent = _repetitions(charge.local_event)
+        return cls(event, sent, most, most_sent)
+
     def event_of(self, rounds: int) -> dict[str, Any]:
         """What so many rounds released, as ledgers store it."""
         return _repeated(self.event, min(rounds, self.most))
@@ -139,6 +157,14 @@ class LostRoundsPrice:
     def sent_in(self, rounds: int) -> dict[str, Any] | None:
         """What somebody sent who was in as many of them as may be."""
         return None if self.sent is None else _repeated(self.sent, self.sends_in(rounds))
+
+
+def _repetitions(event: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Inverse of `_repeated`: the event of one round, and how many there are."""
+    whole = event["event"]
+    if whole["kind"] != "SelfComposedDpEvent":
+        return event, 1
+    return {**event, "event": whole["event"]}, int(whole["count"])
 
 
 def _repeated(event: dict[str, Any], times: int) -> dict[str, Any]:

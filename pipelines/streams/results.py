@@ -27,6 +27,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -55,13 +56,15 @@ from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
-from beam_ldp.transforms.elements.stages import part_of
+from beam_ldp.transforms.elements.stages import LATE_PART, part_of
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
+_COMPLETE = "complete"  # file in it that shows that no mark is missing: see `_expect_marks`
+_AT_ONCE = 2 * 10**9  # nanoseconds
 BAD_ROWS = "bad_rows"
 TABLE, PRICE = "estimates.csv", "privacy.json"
 STREAM = "stream.json"
@@ -219,13 +222,41 @@ class MarkOpenWindows(beam.DoFn):
     def process(
         self, block: ValueBlock, window: Any = beam.DoFn.WindowParam
     ) -> Iterator[ValueBlock]:
-        name = span(window.start.micros, window.end.micros)
-        if name not in self._marked:
-            mark = Path(self._folder, OPENED, name)
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-            self._marked.add(name)
+        self.mark(window.start.micros, window.end.micros)
         yield block
+
+    def mark(self, start: int, end: int) -> None:
+        """Mark one window, by the name of its part of the stream, by which the ledger knows it."""
+        name = ReleaseIdentity("stream", "stream").of_window(start, end).part
+        if name not in self._marked:
+            path = Path(self._folder, OPENED, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            self._marked.add(name)
+
+
+def _expect_marks(folder: Path) -> None:
+    """Make the folder of marks before any worker starts, with a file that shows it is this one.
+
+    A folder that workers made anew lacks the file, and in a copy, put back or not, the file has
+    another inode or was changed later than it says: marks may be missing there.
+    """
+    (folder / OPENED).mkdir(exist_ok=True)
+    with (folder / OPENED / _COMPLETE).open("x") as file:
+        json.dump([os.fstat(file.fileno()).st_ino, time.time_ns()], file)
+
+
+def _opened_windows(folder: Path) -> set[str] | None:
+    """The windows that rows were seen of; None where marks may be missing."""
+    proof = folder / OPENED / _COMPLETE
+    try:
+        inode, written = json.loads(proof.read_text("utf-8"))
+        found = proof.stat()
+        if found.st_ino != inode or abs(found.st_ctime_ns - written) > _AT_ONCE:
+            return None
+        return set(os.listdir(folder / OPENED)) - {_COMPLETE}
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def publish_once(folder: str, name: str, files: dict[str, bytes]) -> str:
@@ -283,28 +314,25 @@ def note_of(folder: str) -> Note | None:
     return Note.read(f"{folder.rstrip('/').removeprefix('file://')}/{WRITING}")
 
 
-def give_back_rest(
-    ledger: BudgetLedger, run_id: str, folder: str, attempt: str | None, *, marked: bool = False
-) -> int:
+def give_back_rest(ledger: BudgetLedger, run_id: str, folder: str, attempt: str | None) -> int:
     """Give back the windows that a stream did not use; how many.
 
     People of windows that were opened may have randomized: these keep their local part, and so do
-    all where it is not known which were opened.
+    all where it is not known which were opened. Nothing is left of the stream then, so its marks
+    are removed; before that, workers of a job that goes on may need them.
 
     Args:
         ledger, run_id, folder: of the stream.
         attempt: the start that gives back; one that was overtaken cannot.
-        marked: whether a window that was opened is marked, so that without marks none was.
     """
-    charge = ledger.charge(run_id)
-    left, marks = charge.count, Path(folder.removeprefix("file://"), OPENED)
-    if marks.is_dir() or marked:
-        parts = ledger.state.population_of(charge.dataset).charges.values()
-        used = sum(part.count for part in parts if part.group == run_id and not part.is_block)
-        opened = len(list(marks.iterdir())) if marks.is_dir() else 0
-        still_open = min(left, max(0, opened - used))
-    else:
+    charge, place = ledger.charge(run_id), Path(folder.removeprefix("file://"))
+    left, opened = charge.count, _opened_windows(place)
+    parts = ledger.state.population_of(charge.dataset).charges.values()
+    ended = {p.identity.part for p in parts if p.group == run_id and not p.is_block} - {""}
+    if opened is None or any(part.removesuffix(LATE_PART) not in opened for part in ended):
         still_open = left
+    else:  # late reports are another part of a window, and no other window
+        still_open = min(left, len(opened - ended))
     for count, randomized in ((still_open, True), (left - still_open, False)):
         if count:
             ledger.abandon(
@@ -314,6 +342,7 @@ def give_back_rest(
                 why="the stream was ended",
                 attempt=attempt,
             )
+    shutil.rmtree(place / OPENED, ignore_errors=True)
     return left
 
 
@@ -421,8 +450,14 @@ def run_that_goes_on(
     return str(told["run_id"])
 
 
-def begin(folder: Path, identity: ReleaseIdentity | None, run_id: str) -> None:
+def begin(
+    folder: Path, identity: ReleaseIdentity | None, run_id: str, *, marked: bool = False
+) -> None:
     """Say whose folder it is, before anything is read.
+
+    Args:
+        folder, identity, run_id: of the stream.
+        marked: whether workers will mark every window that they open.
 
     Raises:
         UsageError: if another stream began here in the meantime.
@@ -433,7 +468,10 @@ def begin(folder: Path, identity: ReleaseIdentity | None, run_id: str) -> None:
         "run_id": run_id,
         "identity": None if identity is None else identity.to_json(),
     }
-    if not write_once(str(folder / STREAM), as_json(told)) and _asked_in(folder) != told:
+    if write_once(str(folder / STREAM), as_json(told)):
+        if marked:
+            _expect_marks(folder)
+    elif _asked_in(folder) != told:
         raise UsageError(f"--output {folder}: another stream started here at the same moment")
 
 

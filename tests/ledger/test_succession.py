@@ -137,6 +137,35 @@ def test_behind_the_fault_nothing_is_lowered(
     new.settle("run 1", PURE, identity=asked("visits", "week 1"))  # again, by `finalize`
 
 
+@pytest.mark.parametrize("changed", ["open", "m"])
+def test_a_second_publication_behind_the_fault_stays_charged(
+    lived: BudgetLedger, tmp_path: Path, clock: Clock, changed: str
+) -> None:
+    """It does not follow any more: its run is not settled, or not even reserved, in the successor.
+
+    What was stated of the lost rows says nothing of it: its event is there to be read.
+    """
+    identity = asked("visits", "m", key="ab" * 16)
+    run = lived.reserve("visits", "m", PURE, identity=identity, memoized=True)
+    lived.settle(
+        "m", PURE, identity=identity, attempt=run.attempt, report_digest="set1:" + "1" * 64
+    )
+    lived.republish("m", LocalRandomizerDpEvent(1.0), identity=identity,
+                    report_digest="set1:" + "2" * 64)  # fmt: skip
+    before = lived.status("visits")
+    change(lived, "UPDATE beam_ldp_ledger SET hash = 'x' "
+                  f"WHERE run_id = '{changed}' AND kind = 'reserve'")  # fmt: skip
+    new, found = follow(lived, tmp_path, clock, lost_local_epsilon=0.25)
+    assert found.unknown == 2 and found.stated == {"visits": 0.25}
+    after = new.status("visits")
+    assert after.committed > before.committed and after.local_committed > before.local_committed
+    (kept,) = [c for c in after.charges if c.run_id == f"row 13 of {found.ledger_id[:12]}"]
+    assert (kept.status, kept.local_epsilon) == ("reserved", 1.0)
+    assert "2 rows of the old ledger were lost or changed, or do not follow" in str(
+        findings(new, "taken over")
+    )
+
+
 @pytest.mark.parametrize("kept", [4, 8])
 def test_a_ledger_that_was_set_back(
     lived: BudgetLedger, tmp_path: Path, clock: Clock, kept: int

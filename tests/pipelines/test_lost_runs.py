@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger import BudgetLedger
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency, main
@@ -27,6 +29,7 @@ from beam_ldp.pipelines.records.lost_runs import (
     Note,
     find_lost_runs,
 )
+from beam_ldp.pipelines.records.publishing import take
 from tests.ledger.asked import asked
 from tests.warm import run_warm
 
@@ -119,10 +122,11 @@ def test_a_launcher_that_was_killed(place: Path, where: str) -> None:
 # What can be proved -------------------------------------------------------------------------------
 
 
-def leave(place: Path, **how: object) -> Path:
+def leave(place: Path, *, reserve: bool = True, **how: object) -> Path:
     """A staging folder as a lost run leaves it."""
     ledger = BudgetLedger()
-    ledger.reserve("visits", "lost", EVENT, identity=asked("visits", "lost"))
+    if reserve:
+        ledger.reserve("visits", "lost", EVENT, identity=asked("visits", "lost"))
     dead = replace(Launcher.this(), started="1")
     note = Note("lost", ledger.state.ledger_id, True, dead)
     staging = place / ".out.staging-0123abcd"
@@ -139,6 +143,25 @@ def test_a_run_under_way_is_left_alone(place: Path) -> None:
         assert code == 1 and f"process {os.getpid()}, lives" in said
     assert BudgetLedger().state.charge("lost").status == "reserved"
     assert staging.exists()
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_launcher_that_the_ledger_names_is_left_alone(place: Path, lives: bool) -> None:
+    """Whatever the note says of it; it holds for releases whose reports stay the same, too."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as child:
+        started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        launcher = replace(Launcher.this(), pid=child.pid, started=started if lives else "1")
+        identity = asked("visits", "lost", key="ab" * 16)
+        BudgetLedger().reserve("visits", "lost", EVENT, identity=identity, memoized=True,
+                               about={"launcher": asdict(launcher)})  # fmt: skip
+        staging = leave(place, reserve=False, launcher=launcher.gone)
+        code, said = finalize(place, "--ended")
+        assert (code, f"names process {child.pid} as" in said) == (int(lives), lives), said
+        status = BudgetLedger().charge("lost").status
+        assert (status, staging.exists()) == ("reserved" if lives else "abandoned", lives)
 
 
 @pytest.mark.exact
@@ -265,6 +288,40 @@ def test_a_start_that_was_overtaken_ends_nothing(place: Path, settled: bool) -> 
     assert code == 0 and ("settled already" if settled else "started again meanwhile") in said
     assert not staging.exists()
     assert ledger.charge("lost").status == ("settled" if settled else "reserved")
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("reports", "crowd", "refused"),
+    [("2", 500, None), ("2", 50, "published once more"), ("3", 500, "published once more")],
+    ids=["the same again", "a smaller group is shown", "other people"],
+)
+def test_of_two_second_publications_the_second_is_charged_too(
+    place: Path, reports: str, crowd: int, refused: str | None
+) -> None:
+    """Both were finished, and neither was settled, when the first had been published."""
+    ledger, identity = BudgetLedger(), asked("visits", "lost", key="ab" * 16)
+
+    def digest(which: str) -> str:
+        return f"set1:{which * 64}"
+
+    def taken(which: str, people: int, publication: int) -> None:
+        told = event_to_json(ShuffledDpEvent(EVENT, people))
+        record = {"run_id": "lost", "event": told, "identity": identity.to_json(),
+                  "report_digest": digest(which), "publication": publication, "min_reports": 50,
+                  "num_reports": 1000, "frozen_values": False, "memoized": True,
+                  "mechanism": {}}  # fmt: skip
+        take(ledger, record, Note("lost", ledger.ledger_id, True, Launcher.this(), attempt=first))
+
+    event = ShuffledDpEvent(EVENT, 1000)
+    first = ledger.reserve("visits", "lost", event, identity=identity, memoized=True).attempt
+    taken("1", 1000, 1)
+    taken("2", 500, 2)
+    before, rows = ledger.status("visits").committed, len(ledger.rows())
+    with pytest.raises(LedgerError, match=refused) if refused else nullcontext():
+        taken(reports, crowd, 2)
+    assert (ledger.status("visits").committed, len(ledger.rows())) == (before, rows)
+    assert ledger.charge("lost").published == 2
 
 
 @pytest.mark.exact

@@ -32,13 +32,16 @@ pytestmark = pytest.mark.exact
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(tmp_path, monkeypatch, request):
+    """A folder; the training reserved 10 rounds there, or the parameter's: all, and those sent."""
+    most, sent = getattr(request, "param", (10, None))
     url = f"sqlite:///{tmp_path / 'privacy.db'}"
     monkeypatch.setenv("BEAM_LDP_LEDGER", url)
     made = BudgetLedger.create(url)
     made.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=100.0)
-    worst = dp_accounting.SelfComposedDpEvent(EVENT, 10)
-    made.reserve("visits", "lost", worst, identity=asked("visits", "lost"))
+    worst = dp_accounting.SelfComposedDpEvent(EVENT, most)
+    messages = sent and dp_accounting.SelfComposedDpEvent(LocalRandomizerDpEvent(2.0), sent)
+    made.reserve("visits", "lost", worst, identity=asked("visits", "lost"), local_event=messages)
     return tmp_path
 
 
@@ -64,7 +67,11 @@ def finalize(place):
     return done.exit_code, " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("begun, most, local", [(1, 10, 2.0), (7, 10, 14.0), (7, 3, 6.0)])
+@pytest.mark.parametrize(
+    "place, begun, most, local",
+    [((10, None), 1, 10, 2.0), ((10, None), 7, 10, 14.0), ((3, None), 7, 3, 6.0)],
+    indirect=["place"],
+)
 def test_rounds_that_began_are_charged(place, begun, most, local):
     leave(place, begun, replace(PRICE, most=most))
     code, said = finalize(place)
@@ -76,6 +83,41 @@ def test_rounds_that_began_are_charged(place, begun, most, local):
     assert charge.settled == event_to_json(event) and charge.about["rounds"] == begun
     assert finalize(place)[0] == 0  # again: nothing more happens
     assert BudgetLedger().state.charge("lost").settled == event_to_json(event)
+
+
+CHEAP = event_to_json(LocalRandomizerDpEvent(0.01))
+RECORD = {"run_id": "lost", "event": CHEAP, "rounds": 3, "mechanism": {"mechanism": "x"}}
+
+
+@pytest.mark.parametrize("place", [(10, None), (10, 8)], indirect=True)
+@pytest.mark.parametrize(
+    "changed, local",
+    [
+        ({"rounds": {"event": CHEAP}}, 6.0),
+        ({"rounds": {"sent": CHEAP}}, 6.0),
+        ({"rounds": {"most_sent": 1}}, 6.0),
+        ({"rounds": {"most": 1}}, None),
+        ({"rounds": None}, None),  # as if it were no training, of which nothing was released
+        ({}, 6.0),  # a record that was being written: nobody publishes it
+    ],
+)
+def test_no_file_lowers_what_rounds_cost(place, changed, local):
+    """The ledger says what it reserved for each; where a file contradicts it, all is charged."""
+    staging = leave(place, 3)
+    BudgetLedger().begin_round("lost", 3, attempt=BudgetLedger().charge("lost").attempt)
+    note = json.loads((staging / "run.json").read_text())
+    for name, value in changed.items():
+        note[name] = value if value is None else note[name] | value
+    (staging / "run.json").write_text(json.dumps(note))
+    partial = place / ".out.partial-0123abcd"
+    partial.mkdir()
+    (partial / "privacy.json").write_text(json.dumps(RECORD))
+    before = BudgetLedger().charge("lost")
+    assert finalize(place)[0] == 0
+    charge = BudgetLedger().charge("lost")
+    rounds = event_to_json(dp_accounting.SelfComposedDpEvent(EVENT, 3))
+    assert charge.settled == (before.reserved if local is None else rounds)
+    assert charge.local_epsilon == (local or before.reserved_local)
 
 
 def test_before_the_first_round_everything_is_given_back(place):
@@ -131,12 +173,10 @@ def test_a_record_beside_no_counted_round_is_never_given_back(place):
     leave(place, 0)
     partial = place / ".out.partial-0123abcd"
     partial.mkdir()
-    record = {"run_id": "lost", "event": event_to_json(EVENT), "rounds": 1,
-              "mechanism": {"mechanism": "x"}}  # fmt: skip
-    (partial / "privacy.json").write_text(json.dumps(record))
+    (partial / "privacy.json").write_text(json.dumps(RECORD))
     assert finalize(place)[0] == 0
     charge = BudgetLedger().state.charge("lost")
-    assert (charge.status, charge.local_epsilon) == ("settled", 2.0)
+    assert (charge.status, charge.local_epsilon) == ("settled", 20.0)
 
 
 def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):

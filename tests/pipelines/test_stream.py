@@ -556,7 +556,7 @@ def live(
         program = subprocess.Popen(command, stdout=out, stderr=log)
         started.append(program)
     try:
-        wait_for(folder / "out" / ".opened", program)
+        wait_for(folder / "out" / ".opened", "window *", program)
         feed = [sys.executable, "-c", FEEDER, str(folder / "in"), str(run_for)]
         feeder = subprocess.Popen(feed)
         started.append(feeder)
@@ -579,12 +579,12 @@ def ledger_of(folder: Path) -> str:
     return f"sqlite:///{folder / 'ledger.db'}"
 
 
-def wait_for(path: Path, program: subprocess.Popen[bytes]) -> None:
+def wait_for(folder: Path, name: str, program: subprocess.Popen[bytes]) -> None:
     """Until the job has seen its first row: an engine may take its time to start one."""
     deadline = time.monotonic() + 300
-    while not path.exists() and program.poll() is None and time.monotonic() < deadline:
+    while not any(folder.glob(name)) and program.poll() is None and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert path.exists()
+    assert any(folder.glob(name))
 
 
 def wait_for_everything(folder: Path, program: subprocess.Popen[bytes], seconds: float) -> None:
@@ -663,7 +663,7 @@ def test_a_stream_that_loses_rows_ends_on_prism(tmp_path):
              *engine.options],
             stderr=log, stdout=log,
         )  # fmt: skip
-        wait_for(tmp_path / "out", program)  # what is there before is checked
+        wait_for(tmp_path, "out", program)  # what is there before is checked
         (tmp_path / "aside").write_text("u,c,t\n" + rows + "7\n" * 150)
         (tmp_path / "aside").rename(tmp_path / "in" / "a.csv")
         code = program.wait(150)

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from apache_beam.transforms.window import FixedWindows
 from click.testing import CliRunner
+from rich.console import Console
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.checks import findings
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
 from beam_ldp.pipelines.streams.results import (
     OPENED,
     STREAM,
+    MarkOpenWindows,
     Pricing,
     begin,
+    give_back_rest,
     leave_note,
     run_that_goes_on,
     told_of,
@@ -109,17 +115,57 @@ def test_finalize_says_what_becomes_of_a_stream(tmp_path):
     assert "is a stream" in said and "start it again with the same flags" in said
 
 
-@pytest.mark.parametrize("marked", [0, 3])
-def test_finalize_gives_back_what_a_lost_stream_did_not_use(tmp_path, marked):
-    """Of six windows one was released; people of two others were asked, or it is not known."""
+def copied(marks: Path) -> None:
+    """An older copy of the folder is put back: the last window was opened since."""
+    aside = marks.with_name("aside")
+    shutil.copytree(marks, aside)
+    shutil.rmtree(marks)
+    aside.rename(marks)
+    (marks / "window 2 3").unlink()
+
+
+def put_back(marks: Path) -> None:
+    """The same, on a disk that gives the new file the inode of the old one; later."""
+    told = json.loads((marks / "complete").read_text())
+    (marks / "complete").write_text(json.dumps([told[0], told[1] - 10**10]))
+    (marks / "window 2 3").unlink()
+
+
+def made_anew(marks: Path) -> None:
+    """Workers go on where the folder was removed, and mark what they open from then on."""
+    shutil.rmtree(marks)
+    MarkOpenWindows(str(marks.parent)).mark(2, 3)
+
+
+@pytest.mark.parametrize(
+    "late, change, kept",
+    [
+        (False, None, 2),
+        (True, None, 2),  # late reports are another part of the first window, and no other window
+        (False, copied, 5),
+        (False, put_back, 5),
+        (False, made_anew, 5),
+        (False, shutil.rmtree, 5),
+        (False, lambda marks: (marks / "window 0 1").unlink(), 5),  # although it was released
+    ],
+    ids=["marks", "late", "copied", "put back", "made anew", "none", "one is gone"],
+)
+def test_finalize_gives_back_what_a_lost_stream_did_not_use(tmp_path, late, change, kept):
+    """Of six windows three were opened and one was released; or it is not known which were."""
     url, out = f"sqlite:///{tmp_path}/privacy.db", tmp_path / "out"
     ledger = BudgetLedger.create(url)
-    ledger.set_budget("d", epsilon=9.0, delta=1e-6, local_epsilon=12.0)
+    ledger.set_budget("d", epsilon=19.0, delta=1e-6, local_epsilon=17.0)
     identity = replace(MEMOIZED, dataset="d")
     event = LocalRandomizerDpEvent(1.0)
-    charge = ledger.reserve("d", "run-1", event, identity=identity, memoized=True, count=6)
-    ledger.settle("run-1", event, identity=identity.of_window(0, 60), attempt=charge.attempt)
-    begin(out, identity, "run-1")
+    charge = ledger.reserve("d", "run-1", event, identity=identity, memoized=True, count=6 + late)
+    for part in ("window 0 1", "window 0 1 late")[: 1 + late]:
+        ended = replace(identity, part=part)
+        ledger.settle("run-1", event, identity=ended, attempt=charge.attempt)
+    begin(out, identity, "run-1", marked=True)
+    for start in range(3):
+        MarkOpenWindows(str(out)).mark(start, start + 1)
+    if change is not None:
+        change(out / OPENED)
     here = Launcher.this()
     note = Note("run-1", ledger.ledger_id, False, here, attempt=charge.attempt)
 
@@ -131,13 +177,11 @@ def test_finalize_gives_back_what_a_lost_stream_did_not_use(tmp_path, marked):
     code, said = finalized("--ended")
     assert code == 1 and f"process {here.pid}, lives" in said
     leave_note(out, replace(note, launcher=here.gone))
-    for i in range(marked):
-        (out / OPENED).mkdir(exist_ok=True)
-        (out / OPENED / str(i)).touch()
-    assert finalized()[0] == 1 and ledger.status("d").local_committed == 6.0
+    assert finalized()[0] == 1 and ledger.status("d").local_committed == 6.0 + late
     code, said = finalized("--ended")
     assert code == 0 and "5 windows that it did not use are given back" in said
-    assert ledger.status("d").local_committed == (marked or 6)
+    assert ledger.status("d").local_committed == 1 + late + kept
+    assert not (out / OPENED).exists()
     assert finalized("--ended") == (0, "run run-1 has nothing left: each window that was reserved "
                                     "has ended")  # fmt: skip
 
@@ -247,6 +291,32 @@ def test_a_program_that_starts_again_has_one_charge_and_two_attempts(flags, tmp_
         a_stream(charged, column="shape")
     with pytest.raises(UsageError, match="another question|its release differs"):
         _pipeline(a_stream(charged, column="shape", output=str(tmp_path / "elsewhere")), [])
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_marks_stay_while_a_job_may_open_further_windows(flags, tmp_path, monkeypatch, ended):
+    """The launcher ends, and cannot know whether its job did."""
+    url, out = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "out"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=9 * 2)
+    charged = [*flags, "--ledger", url, "--no-mlflow"]
+    charged.remove("--no-ledger")
+
+    def lost(*_: Any) -> str:
+        for start in range(3):
+            MarkOpenWindows(str(out)).mark(start, start + 1)
+        raise JobError("nobody answers")
+
+    monkeypatch.setattr(stream, "_watch", lost)
+    monkeypatch.setattr(stream, "has_ended", lambda *_: ended)
+    with pytest.raises(JobError):
+        stream.run_stream(read_flags(frequency.USAGE, charged), Console(quiet=True))
+    if not ended:
+        assert ledger.status("people").local_committed == 18.0
+        MarkOpenWindows(str(out)).mark(3, 4)
+        give_back_rest(ledger, "live", str(out), None)
+    assert ledger.status("people").local_committed == (6.0 if ended else 8.0)
+    assert not (out / OPENED).exists()
 
 
 def test_where_the_files_lie_is_no_part_of_what_is_asked(flags, tmp_path):

@@ -293,6 +293,9 @@ def window_bounds(window: Any) -> tuple[int, int] | None:
     return window.start.micros, window.end.micros
 
 
+LATE_PART = " late"  # behind the name of a window: the part of its late reports
+
+
 def part_of(identity: ReleaseIdentity, said: Release | WithheldRelease) -> ReleaseIdentity:
     """The identity of a window of a release: late reports of it, and sums of panes, are others.
 
@@ -301,7 +304,7 @@ def part_of(identity: ReleaseIdentity, said: Release | WithheldRelease) -> Relea
     if said.window is None:
         return identity
     window = identity.of_window(*said.window)
-    kind = " sum" if getattr(said, "derived", False) else " late" if said.late else ""
+    kind = " sum" if getattr(said, "derived", False) else LATE_PART if said.late else ""
     return replace(window, part=window.part + kind)
 
 
