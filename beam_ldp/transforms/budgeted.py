@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -22,6 +23,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
 from beam_ldp import log_events
+from beam_ldp.launcher import Launcher
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -66,9 +68,12 @@ class ChargeTo:
     of reports that devices sent, it goes on with what has not ended. What is made anew after it was
     settled, by an engine or by a second run of a stream, is withheld unless it is the same.
 
-    A pipeline that is built anew for a release that is settled is refused there, though its noise
-    be memoized: no digest of all reports (`report_digest`) is known on workers, where charges are
-    settled. `beam-ldp frequency` and `mean` publish once more.
+    Where reports stay the same, a pipeline that is built anew before it has released goes on under
+    the open charge; it is refused while the process that built the first one lives on this machine.
+    After the release, or once all windows have ended, it is refused where it is built: no digest of
+    all reports (`report_digest`) is known on workers, where charges are settled. `beam-ldp
+    frequency` and `mean` publish once more. Under a new `run_id` further windows are charged, and
+    those that another run released are withheld.
 
     Args:
         dataset: whose data; the ledger's name of it.
@@ -145,7 +150,8 @@ class ChargeTo:
 
         Raises:
             BudgetExceededError: if it does not fit.
-            LedgerError: for an unknown dataset, another privacy unit, or a name that was used.
+            LedgerError: for an unknown dataset, another privacy unit, a name that was used, or an
+                open charge whose launcher is another process of this machine, and alive.
             ValueError: if the data have windows and `windows` is not given.
         """
         from beam_ldp.ledger import BudgetLedger
@@ -157,7 +163,10 @@ class ChargeTo:
             )
         ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
         run_id = self.named(identity, same)
-        about = {"question": question, "run": run_id}
+        about: dict[str, Any] = {"question": question, "run": run_id}
+        if same:
+            _check_alone(ledger, run_id)
+            about["launcher"] = asdict(Launcher.this())
         if self.untracked:
             about["untracked"] = self.untracked
         if self.trust_shuffler:
@@ -571,6 +580,24 @@ class _Abandon(_Charging):
         except self._away():
             self._say()
         yield withheld
+
+
+def _check_alone(ledger: BudgetLedger, run_id: str) -> None:
+    """A LedgerError while another process lives that launched a run; elsewhere the ledger fences.
+
+    Only a run whose charge is open can be taken over.
+    """
+    from beam_ldp.ledger import LedgerError
+
+    begun = ledger.charge(run_id) if ledger.has_run(run_id) else None
+    if begun is None or begun.status != "reserved" or "launcher" not in begun.about:
+        return
+    launcher = Launcher(**begun.about["launcher"])
+    if launcher.pid != os.getpid() and launcher.ended == "under way":
+        raise LedgerError(
+            f"run {run_id!r} is under way: its launcher, process {launcher.pid}, is alive. Wait "
+            "for it to end, or end it"
+        )
 
 
 def honest_event(event: Any, honest_fraction: float) -> Any:

@@ -11,13 +11,14 @@ from apache_beam.transforms.window import FixedWindows
 from click.testing import CliRunner
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.checks import findings
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
 from beam_ldp.pipelines.streams.results import (
     OPENED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from apache_beam.transforms.window import (
 )
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.domain import Domain
@@ -428,6 +430,27 @@ def test_of_two_starts_at_once_the_older_one_settles_nothing(
         settle(first, ledger, older, release(180, (0, 1)))
     with pytest.raises(LedgerError, match="another start of run 'run' took over"):
         begun(ledger, "run", older)  # nor does it begin again
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["memoized", "envelopes without a key"])
+def test_a_run_whose_launcher_lives_is_not_taken_over(
+    keyed: bool, ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        other = Launcher.of(child.pid)
+        with monkeypatch.context() as patch:
+            patch.setattr(Launcher, "this", classmethod(lambda _: other))
+            restarted(url, keyed=keyed)
+        head = ledger.books.head
+        with pytest.raises(LedgerError, match=f"its launcher, process {child.pid}, is alive"):
+            restarted(url, keyed=keyed)
+        assert ledger.books.head == head
+    finally:
+        child.kill()
+        child.wait()
+    restarted(url, keyed=keyed)
+    assert ledger.charge("run").attempts == 2
 
 
 @pytest.mark.parametrize("changed", [{"columns": ("other",)}, {"values": "ab"}, {"bounding": "x"}])
