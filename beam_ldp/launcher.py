@@ -6,7 +6,10 @@ import os
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import Charge
 
 Ended = Literal["ended", "under way", "unknown"]
 
@@ -41,6 +44,13 @@ class Launcher:
             pid=pid,
             started=_started(pid),
         )
+
+    @classmethod
+    def of_start(cls, charge: Charge) -> Launcher | None:
+        """The process of a charge's newest start, by the ledger; None if unknown or this one."""
+        named = charge.about.get("launcher")
+        launcher = None if named is None else cls(**named)
+        return None if launcher == cls.this() else launcher
 
     @property
     def gone(self) -> Launcher:

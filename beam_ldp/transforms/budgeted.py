@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -589,11 +588,11 @@ def _check_alone(ledger: BudgetLedger, run_id: str) -> None:
     """
     from beam_ldp.ledger import LedgerError
 
-    begun = ledger.charge(run_id) if ledger.has_run(run_id) else None
-    if begun is None or begun.status != "reserved" or "launcher" not in begun.about:
+    if not ledger.has_run(run_id):
         return
-    launcher = Launcher(**begun.about["launcher"])
-    if launcher.pid != os.getpid() and launcher.ended == "under way":
+    begun = ledger.charge(run_id)
+    launcher = Launcher.of_start(begun) if begun.status == "reserved" else None
+    if launcher is not None and launcher.ended == "under way":
         raise LedgerError(
             f"run {run_id!r} is under way: its launcher, process {launcher.pid}, is alive. Wait "
             "for it to end, or end it"

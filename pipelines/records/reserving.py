@@ -294,9 +294,8 @@ def _check_alone(settings: ChargeSettings, run_id: str, begun: Charge | None) ->
     """
     notes = find_lost_runs(settings.output.folder) if settings.output.folder else []
     launchers = [run.note.launcher for run in notes if run.note.run_id == run_id]
-    if begun is not None and begun.status == "reserved" and "launcher" in begun.about:
-        launcher = Launcher(**begun.about["launcher"])
-        launchers += [launcher] if launcher.pid != os.getpid() else []
+    named = begun and begun.status == "reserved" and Launcher.of_start(begun)
+    launchers += [named] if named else []
     for launcher in launchers:
         if launcher.ended == "under way":
             raise UsageError(
