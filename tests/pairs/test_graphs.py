@@ -369,7 +369,6 @@ def test_windows_of_a_graph_that_goes_on_are_released_once(place: Place) -> None
 
 ANEW = {
     "memoized, lost": (memoized, False, False, ""),
-    "memoized, released": (memoized, False, True, "was published by run"),
     "memoized windows, lost": (memoized_windows, True, False, ""),
     "memoized windows, ended": (memoized_windows, True, True, "all windows that run"),
     "envelopes, lost": (envelopes, False, False, ""),
