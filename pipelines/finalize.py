@@ -332,8 +332,8 @@ def _is_there(run: LostRun) -> bool:
 
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
+    from beam_ldp.launcher import Launcher
     from beam_ldp.pipelines.records import charging
-    from beam_ldp.pipelines.records.lost_runs import Launcher
 
     run_id, charge = run.note.run_id, book.charge(run.note.run_id)
     attempt, launcher = run.note.attempt_of(charge), Launcher.of_start(charge)

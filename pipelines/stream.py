@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.checks import Job, check_first
 from beam_ldp.pipelines.flags import Arguments, UsageError
@@ -35,7 +36,7 @@ from beam_ldp.pipelines.jobs.watch import (
 )
 from beam_ldp.pipelines.programs import DONE, FAILED
 from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
-from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress

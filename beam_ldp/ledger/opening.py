@@ -459,6 +459,13 @@ class LedgerReading(OpenLedger):
             equal = equal_releases(reader, identity)
         return next((c for c in equal if c.status == "reserved" and c.memoized), None)
 
+    def ended_block(self, identity: ReleaseIdentity) -> Charge | None:
+        """A block of this very release of which every part has ended; None without one. For
+        reports that stay the same: of memoized noise, or from devices."""
+        with self._store.reading() as reader:
+            equal = equal_releases(reader, identity)
+        return next((c for c in equal if c.status == "settled" and c.is_block and c.memoized), None)
+
     def population(self, dataset: str) -> str:
         """Name of the population of a dataset.
 

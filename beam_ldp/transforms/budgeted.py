@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -22,6 +22,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
 from beam_ldp import log_events
+from beam_ldp.launcher import Launcher
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -43,7 +44,7 @@ from beam_ldp.transforms.servers import check_servers
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
 
-ENDED_BEFORE = "released or withheld already by an earlier start of this run"
+ENDED_BEFORE = "released or withheld already by an earlier run or start"
 MADE_AGAIN = "another release was settled under this charge, and this one was made anew"
 
 
@@ -66,9 +67,12 @@ class ChargeTo:
     of reports that devices sent, it goes on with what has not ended. What is made anew after it was
     settled, by an engine or by a second run of a stream, is withheld unless it is the same.
 
-    A pipeline that is built anew for a release that is settled is refused there, though its noise
-    be memoized: no digest of all reports (`report_digest`) is known on workers, where charges are
-    settled. `beam-ldp frequency` and `mean` publish once more.
+    Where reports stay the same, a pipeline that is built anew before it has released goes on under
+    the open charge; it is refused while the process that built the first one lives on this machine.
+    After the release, or once all windows have ended, it is refused where it is built: no digest of
+    all reports (`report_digest`) is known on workers, where charges are settled. `beam-ldp
+    frequency` and `mean` publish once more. Under a new `run_id` further windows are charged, and
+    those that another run released are withheld.
 
     Args:
         dataset: whose data; the ledger's name of it.
@@ -145,7 +149,8 @@ class ChargeTo:
 
         Raises:
             BudgetExceededError: if it does not fit.
-            LedgerError: for an unknown dataset, another privacy unit, or a name that was used.
+            LedgerError: for an unknown dataset, another privacy unit, a name that was used, or an
+                open charge whose launcher is another process of this machine, and alive.
             ValueError: if the data have windows and `windows` is not given.
         """
         from beam_ldp.ledger import BudgetLedger
@@ -156,8 +161,11 @@ class ChargeTo:
                 "to reserve"
             )
         ledger, same = BudgetLedger(self.url), same_reports or bool(identity.key)
-        run_id = self.named(identity)
-        about = {"question": question, "run": run_id}
+        run_id = self.named(identity, same)
+        about: dict[str, Any] = {"question": question, "run": run_id}
+        if same:
+            _check_alone(ledger, run_id)
+            about["launcher"] = asdict(Launcher.this())
         if self.untracked:
             about["untracked"] = self.untracked
         if self.trust_shuffler:
@@ -181,35 +189,52 @@ class ChargeTo:
             people, same,
         )  # fmt: skip
 
-    def named(self, identity: ReleaseIdentity | None) -> str:
-        """Name of the charge where none was given: of an open one of the same memoized release,
-        which this pipeline goes on with, else a random one."""
-        from beam_ldp.ledger import BudgetLedger
+    def named(self, identity: ReleaseIdentity | None, same_reports: bool) -> str:
+        """Name of the charge where none was given: of an open one of the same release and reports,
+        which this pipeline goes on with, else a random one.
+
+        Raises:
+            LedgerError: if all windows that were reserved of the same reports have ended.
+        """
+        from beam_ldp.ledger import BudgetLedger, LedgerError
 
         if self.run_id is not None:
             return self.run_id
-        if identity is not None and identity.key:
-            found = BudgetLedger(self.url).open_charge(identity)
+        if identity is not None and same_reports:
+            ledger = BudgetLedger(self.url)
+            found = ledger.open_charge(identity)
             if found is not None:
                 return found.run_id
+            ended = ledger.ended_block(identity)
+            if ended is not None:
+                raise LedgerError(
+                    f"all windows that run {ended.run_id!r} reserved for this very release "
+                    f"({identity.release_id!r}) have ended. To release further windows, give "
+                    "ChargeTo a new run_id: that is a new charge, and windows that were released "
+                    "before are withheld"
+                )
         return f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
 
-    def begin(self, rows: beam.PCollection, identity: ReleaseIdentity | None) -> Begun:
+    def begin(
+        self, rows: beam.PCollection, identity: ReleaseIdentity | None, same_reports: bool = False
+    ) -> Begun:
         """The start of every run of the pipeline that reads these rows.
 
+        With `same_reports` a repetition is of the same reports though no key decides what they are.
         The token of a run of bounded data is a side input of what asks people and of what settles.
         Flink cannot write checkpoints of stages with side inputs, so all runs of a stream settle
         under the token of the reservation.
         """
-        named, attempt = replace(self, run_id=self.named(identity)), uuid.uuid4().hex
+        same = same_reports or bool(identity and identity.key)
+        named, attempt = replace(self, run_id=self.named(identity, same)), uuid.uuid4().hex
         if not rows.is_bounded:
-            return Begun(named, attempt, None)
+            return Begun(named, attempt, None, same)
         start = rows.pipeline | "Start run" >> beam.Impulse()
         tokens = start | "Draw token" >> beam.ParDo(_Draw()).with_output_types(str)
         # A start that is tried again must have the token that is written down.
         kept = tokens | "Keep token" >> beam.Reshuffle()
         begin = beam.ParDo(_Begin(self.url, str(named.run_id), attempt)).with_output_types(str)
-        return Begun(named, attempt, kept | "Begin" >> begin)
+        return Begun(named, attempt, kept | "Begin" >> begin, same)
 
     def _people(self, population: str, run_id: str) -> PeopleFolder | None:
         if self.people_store is None or self.people_key_file is None:
@@ -319,22 +344,22 @@ class Reservation:
     def _ended_before(
         self, ledger: BudgetLedger, run: str, said: Release | WithheldRelease
     ) -> bool:
-        """Whether another start of the run ended this window.
+        """Whether another start of the run ended this window, or another run released it.
 
         Late reports of such a window stay away too: this start cannot know who was in time then.
         """
         if not (self.is_block and self.same_reports):
             return False
-        parts = {self._part(said).part, self._part(replace(said, late=False)).part}
+        parts = (self._part(replace(said, late=late)) for late in (False, True))
         return any(self._ended_by_another(ledger, run, part) for part in parts)
 
-    def _ended_by_another(self, ledger: BudgetLedger, run: str, part: str) -> bool:
+    def _ended_by_another(self, ledger: BudgetLedger, run: str, part: ReleaseIdentity) -> bool:
         from beam_ldp.ledger import LedgerError
 
         try:
-            return ledger.charge(self.run_id, part).attempt != run
-        except LedgerError:  # it is open
-            return False
+            return ledger.charge(self.run_id, part.part).attempt != run
+        except LedgerError:  # it is open here
+            return ledger.published(part) is not None
 
     def _part(self, said: Release | WithheldRelease) -> ReleaseIdentity:
         if said.window is None and self.is_block:
@@ -351,11 +376,13 @@ class Begun:
         attempt: token of the reservation.
         token: a collection of the one token that a run draws, written down before it comes out;
             None of a stream, whose runs settle under the token of the reservation.
+        same_reports: whether a repetition is of the same reports.
     """
 
     budget: ChargeTo
     attempt: str
     token: beam.PCollection | None
+    same_reports: bool
 
     @property
     def run(self) -> Any:
@@ -401,7 +428,12 @@ def charge(
     check_servers(rows.pipeline.options, type(rows.pipeline.runner).__name__)
     windowing, bounded = rows.windowing.windowfn, rows.is_bounded
     reservation = budget.reserve(
-        worst, windowing=windowing, bounded=bounded, attempt=begun.attempt, **how
+        worst,
+        windowing=windowing,
+        bounded=bounded,
+        attempt=begun.attempt,
+        same_reports=begun.same_reports,
+        **how,
     )
     if reservation.people is not None:
         persons | "Leave hashes" >> LeaveHashes(reservation.people)
@@ -547,6 +579,24 @@ class _Abandon(_Charging):
         except self._away():
             self._say()
         yield withheld
+
+
+def _check_alone(ledger: BudgetLedger, run_id: str) -> None:
+    """A LedgerError while another process lives that launched a run; elsewhere the ledger fences.
+
+    Only a run whose charge is open can be taken over.
+    """
+    from beam_ldp.ledger import LedgerError
+
+    if not ledger.has_run(run_id):
+        return
+    begun = ledger.charge(run_id)
+    launcher = Launcher.of_start(begun) if begun.status == "reserved" else None
+    if launcher is not None and launcher.ended == "under way":
+        raise LedgerError(
+            f"run {run_id!r} is under way: its launcher, process {launcher.pid}, is alive. Wait "
+            "for it to end, or end it"
+        )
 
 
 def honest_event(event: Any, honest_fraction: float) -> Any:

@@ -15,11 +15,12 @@ from apache_beam.io.filesystem import BeamIOError
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
-from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, LostRoundsPrice, Note
+from beam_ldp.pipelines.records.lost_runs import BegunRounds, LostRoundsPrice, Note
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.device.keyed import PeopleFolder, files_at
 from beam_ldp.transforms.elements.blocks import Release

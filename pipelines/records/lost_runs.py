@@ -17,18 +17,18 @@ import fcntl
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.launcher import Ended, Launcher
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.transforms.files import paths_matching
@@ -42,80 +42,6 @@ WITHHELD = b"-"  # of one to which too few clients came; else "."
 _TOKEN = "[0-9a-f]{8}"  # of an output folder: see `outputs`
 _BINARY = "application/octet-stream"
 _EVEN = 2_000_000_000  # nanoseconds
-
-Ended = Literal["ended", "under way", "unknown"]
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """A process, so that it can be told from every other one.
-
-    Attributes:
-        host, boot, namespace: the machine, its current life, and the container; "" where unknown.
-        pid, started: the process, and when it started in the machine's ticks.
-    """
-
-    host: str
-    boot: str
-    namespace: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this(cls) -> Launcher:
-        """The process that asks."""
-        return cls(
-            host=socket.gethostname(),
-            boot=_text("/proc/sys/kernel/random/boot_id"),
-            namespace=_linked("/proc/self/ns/pid"),
-            pid=os.getpid(),
-            started=_started(os.getpid()),
-        )
-
-    @classmethod
-    def of_start(cls, charge: Charge) -> Launcher | None:
-        """The process of a charge's newest start, by the ledger; None if unknown or this one."""
-        named = charge.about.get("launcher")
-        launcher = None if named is None else cls(**named)
-        return None if launcher == cls.this() else launcher
-
-    @property
-    def gone(self) -> Launcher:
-        """One that leaves what it has done to somebody else."""
-        return replace(self, started="")
-
-    @property
-    def ended(self) -> Ended:
-        """Whether it lives, as far as this machine can know."""
-        here = Launcher.this()
-        if not self.boot or not here.boot or self.host != here.host:
-            return "unknown"
-        if self.boot != here.boot:
-            return "ended"
-        if self.namespace != here.namespace:
-            return "unknown"
-        return "under way" if self.started and _started(self.pid) == self.started else "ended"
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _linked(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; a process's name may hold spaces and brackets. A zombie is
-    dead."""
-    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
 
 
 @dataclass(frozen=True)

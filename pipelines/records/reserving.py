@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp import settings as sections
+from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
-from beam_ldp.pipelines.records.lost_runs import Launcher, find_lost_runs
+from beam_ldp.pipelines.records.lost_runs import find_lost_runs
 from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE

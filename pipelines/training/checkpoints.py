@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.job_files import job_content, jobs_of
@@ -40,7 +41,6 @@ from beam_ldp.pipelines.records.lost_runs import (
     BEGUN,
     WITHHELD,
     BegunRounds,
-    Launcher,
     Note,
     UnderWayError,
     lost_stagings,

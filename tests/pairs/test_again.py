@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import audit
 from beam_ldp.pipelines import checks, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records import charging, lost_runs, reserving
-from beam_ldp.pipelines.records.lost_runs import Launcher
+from beam_ldp.pipelines.records import charging, reserving
 from tests.pairs.test_steps import Killed, end_at, meanwhile
 from tests.pairs.world import FREQUENCY, World, instead
 
@@ -178,7 +178,7 @@ def test_a_run_of_another_process_that_lives_is_not_overtaken(
     flags = instead(world.flags(FREQUENCY, tags=False), run_id=None)
     child = subprocess.Popen(["sleep", "60"])
     try:
-        other = replace(Launcher.this(), pid=child.pid, started=lost_runs._started(child.pid))
+        other = Launcher.of(child.pid)
         with monkeypatch.context() as patch:
             patch.setattr(reserving.Launcher, "this", classmethod(lambda _: other))
             patch.setattr(charging, "settle", lambda *_, **__: (_ for _ in ()).throw(Killed()))

@@ -77,10 +77,12 @@ class Place:
 
     Attributes:
         asked: reports that were made, in all runs.
+        run_id: name that the doors give to their charge; None: they give none.
     """
 
     folder: Path
     asked: int = 0
+    run_id: str | None = "run"
 
     @property
     def url(self) -> str:
@@ -138,9 +140,10 @@ def in_time(row: dict[str, Any]) -> TimestampedValue:
 
 def frequencies(place: Place, memoized: bool = False, **how: Any) -> beam.PTransform:
     people = People(**{"id": "uid", **how.pop("people", {})})
+    budget = ChargeTo("visits", place.url, run_id=place.run_id, **how)
     return PrivateFrequencies(
         ORACLE, domain=ANSWERS, column="v", people=people, min_reports=LEAST,
-        noise=place.noise(memoized), budget=ChargeTo("visits", place.url, run_id="run", **how),
+        noise=place.noise(memoized), budget=budget,
     )  # fmt: skip
 
 
@@ -160,22 +163,22 @@ def mean(place: Place) -> beam.PTransform:
     return PrivateMean(
         LInfMean(1, EPSILON), columns="age", ranges=CoordinateRanges((0.0,), (90.0,)),
         min_reports=LEAST, people=People(id="uid"),
-        budget=ChargeTo("visits", place.url, run_id="run"),
+        budget=ChargeTo("visits", place.url, run_id=place.run_id),
     )  # fmt: skip
 
 
 def user_mean(place: Place) -> beam.PTransform:
-    budget = ChargeTo("visits", place.url, run_id="run")
+    budget = ChargeTo("visits", place.url, run_id=place.run_id)
     return PrivateUserMean(USER_MEAN, columns="age", people=People(id="uid"), budget=budget)
 
 
 def words(place: Place) -> beam.PTransform:
-    budget = ChargeTo("visits", place.url, run_id="run")
+    budget = ChargeTo("visits", place.url, run_id=place.run_id)
     return PrivateHeavyHitters(WORDS, column="w", people=People(id="uid"), budget=budget)
 
 
 def of_yaml(place: Place) -> beam.PTransform:
-    release = {**NAMED, "ledger": place.url, "run_id": "run"}
+    release = {**NAMED, "ledger": place.url, "run_id": place.run_id}
     composite = yaml.PrivateFrequencies(**TOLD, people={"id": "uid"}, release=release)
     return _Then(beam.Map(as_row), composite)
 
@@ -210,7 +213,7 @@ def envelopes(place: Place) -> beam.PTransform:
                 | beam.combiners.ToList()
                 | beam.Map(lambda found: sent.write_text(json.dumps(found)))
             )  # fmt: skip
-    release = {**NAMED, "ledger": place.url, "run_id": "run"}
+    release = {**NAMED, "ledger": place.url, "run_id": place.run_id}
     collecting = yaml.CollectReports(
         **TOLD, people={"id": "uid"}, release=release, terms=str(place.folder / "terms")
     )
@@ -360,6 +363,45 @@ def test_windows_of_a_graph_that_goes_on_are_released_once(place: Place) -> None
     assert refusal(pipeline) == ""
     left = list(_LEFT)
     assert len(left) == WINDOWS and refusal(pipeline) == ""
+    assert left == _LEFT and [ENDED_BEFORE] * WINDOWS == _WITHHELD
+    assert audit(place.ledger.rows()).clean
+
+
+ANEW = {
+    "memoized, lost": (memoized, False, False, ""),
+    "memoized windows, lost": (memoized_windows, True, False, ""),
+    "memoized windows, ended": (memoized_windows, True, True, "all windows that run"),
+    "envelopes, lost": (envelopes, False, False, ""),
+    "envelopes, released": (envelopes, False, True, "was published by run"),
+}
+
+
+@pytest.mark.parametrize("name", ANEW)
+def test_the_same_program_without_a_name_for_its_run(name: str, place: Place) -> None:
+    """Reports that stay the same are charged once: an open charge is resumed, an ended one ends."""
+    door, windows, ended, message = ANEW[name]
+    place.run_id = None
+    first = graph(place, door, windows)
+    assert not ended or refusal(first) == ""
+    left, before = list(_LEFT), place.ledger.status("visits")
+    if message:
+        with pytest.raises(LedgerError, match=message):
+            graph(place, door, windows)
+        assert left == _LEFT != []
+    else:
+        again = graph(place, door, windows)
+        assert "took over" in refusal(first) and not _LEFT
+        assert refusal(again) == "" and _LEFT
+    after = place.ledger.status("visits")
+    assert after.local_committed == before.local_committed and after.committed <= before.committed
+    assert audit(place.ledger.rows()).clean
+
+
+def test_windows_that_another_run_released_are_withheld(place: Place) -> None:
+    """Under a new name further windows are charged; those that left before do not leave again."""
+    assert refusal(graph(place, memoized_windows, True)) == ""
+    left, place.run_id = list(_LEFT), "next"
+    assert refusal(graph(place, memoized_windows, True)) == ""
     assert left == _LEFT and [ENDED_BEFORE] * WINDOWS == _WITHHELD
     assert audit(place.ledger.rows()).clean
 

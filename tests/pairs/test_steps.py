@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import Note
 from tests.pairs.world import FREQUENCY, World, instead
 
 pytestmark = pytest.mark.e2e

@@ -18,13 +18,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training import release as release_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged

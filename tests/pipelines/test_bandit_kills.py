@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import Note
 from tests.pipelines.test_bandit_service import PUBLIC, advanced, rewards_of, started, state
 
 pytestmark = pytest.mark.e2e

@@ -16,19 +16,14 @@ from click.testing import CliRunner
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency, main
 from beam_ldp.pipelines.jobs.job import ends_with_launcher
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.lost_runs import (
-    NOTE,
-    Launcher,
-    LostRoundsPrice,
-    Note,
-    find_lost_runs,
-)
+from beam_ldp.pipelines.records.lost_runs import NOTE, LostRoundsPrice, Note, find_lost_runs
 from beam_ldp.pipelines.records.publishing import take
 from tests.ledger.asked import asked
 from tests.warm import run_warm
@@ -196,8 +191,7 @@ def test_the_machine_was_started_anew(place: Path) -> None:
 @pytest.mark.exact
 def test_a_dead_child_that_nobody_has_buried_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    launcher = replace(Launcher.this(), pid=child.pid, started=started)
+    launcher = Launcher.of(child.pid)
     assert launcher.ended == "under way"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now

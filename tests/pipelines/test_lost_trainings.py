@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.lost_runs import (
     BEGUN,
     BegunRounds,
-    Launcher,
     LostRoundsPrice,
     Note,
     find_lost_runs,

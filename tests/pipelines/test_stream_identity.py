@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.checks import findings
@@ -21,7 +22,7 @@ from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
 from beam_ldp.pipelines.streams.results import (
     OPENED,

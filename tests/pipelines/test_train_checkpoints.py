@@ -15,11 +15,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from beam_ldp.federated import ShuffledEpochs
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import UsageError, read_flags
-from beam_ldp.pipelines.records.lost_runs import BEGUN, Launcher, Note
+from beam_ldp.pipelines.records.lost_runs import BEGUN, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
 from beam_ldp.pipelines.training.checkpoints import (

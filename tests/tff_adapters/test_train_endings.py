@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from beam_ldp.federated import ShuffledEpochs
 from beam_ldp.federated.record import RoundConfig
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records.lost_runs import Launcher
 from beam_ldp.pipelines.training import run as train_run
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import Keeper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from apache_beam.transforms.window import (
 )
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.domain import Domain
@@ -90,7 +92,7 @@ def test_a_budget_of_people_takes_people(url: str) -> None:
             composite(ChargeTo("visits", url))
 
 
-def test_envelopes_that_are_collected_a_second_time_are_refused(
+def test_envelopes_that_are_collected_a_second_time_are_charged_once(
     ledger: BudgetLedger, url: str
 ) -> None:
     """Their noise was drawn on devices: it is the same noise, though no key decides it."""
@@ -106,9 +108,9 @@ def test_envelopes_that_are_collected_a_second_time_are_refused(
         )  # fmt: skip
 
     build()
-    with pytest.raises(LedgerError, match="is releasing this very release"):
-        build()
-    assert [charge.memoized for charge in ledger.status("visits").charges] == [True]
+    build()
+    (charge,) = ledger.status("visits").charges
+    assert charge.memoized and charge.attempts == 2
 
 
 def statuses(ledger: BudgetLedger) -> dict[str, str]:
@@ -358,13 +360,13 @@ def test_no_window_beyond_the_last(ledger: BudgetLedger, url: str) -> None:
     assert settle(held, other, run_token, release(180, (2, 3))) == USED_UP
 
 
-def restarted(url: str, *, keyed: bool = True, **changed: Any) -> Any:
+def restarted(url: str, *, keyed: bool = True, run_id: str = "run", **changed: Any) -> Any:
     """One more start of the same memoized stream, or of envelopes that were drawn without a key."""
     from beam_ldp.randomizers.identity import ReleaseIdentity
 
     named = ReleaseIdentity("visits", "week", ORACLE.config_digest().hex(), ("answer",))
     named = replace(named, **{"columns": named.columns, "values": "", **changed})
-    budget = ChargeTo("visits", url, run_id="run", windows=4)
+    budget = ChargeTo("visits", url, run_id=run_id, windows=4)
     return budget.reserve(
         budget.worst_event(ORACLE, LEAST),
         identity=named.committed(bytes(32)) if keyed else named,
@@ -401,6 +403,21 @@ def test_a_stream_that_starts_again_releases_no_window_twice(
     assert ledger.charge("run").count == 1  # one window is left of four
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["in time", "late"])
+def test_what_another_run_released_of_a_window_is_withheld(
+    before: bool, ledger: BudgetLedger, url: str
+) -> None:
+    """In time and late: the rows of one may be among those of the other now."""
+    first, begins = restarted(url), begun(ledger, "run")
+    said = release(180, (0, 1))
+    assert settle(first, ledger, begins, replace(said, late=before)) == ""
+    ledger.abandon("run", attempt=begins, randomized=True, why="it was stopped")
+    again, begins = restarted(url, run_id="next"), begun(ledger, "next")
+    for late in (False, True):
+        assert settle(again, ledger, begins, replace(said, late=late)) == ENDED_BEFORE
+    assert settle(again, ledger, begins, release(180, (1, 2))) == ""
+
+
 @pytest.mark.parametrize("built_anew", [True, False], ids=["built anew", "run again"])
 def test_of_two_starts_at_once_the_older_one_settles_nothing(
     built_anew: bool, ledger: BudgetLedger, url: str
@@ -413,6 +430,27 @@ def test_of_two_starts_at_once_the_older_one_settles_nothing(
         settle(first, ledger, older, release(180, (0, 1)))
     with pytest.raises(LedgerError, match="another start of run 'run' took over"):
         begun(ledger, "run", older)  # nor does it begin again
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["memoized", "envelopes without a key"])
+def test_a_run_whose_launcher_lives_is_not_taken_over(
+    keyed: bool, ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        other = Launcher.of(child.pid)
+        with monkeypatch.context() as patch:
+            patch.setattr(Launcher, "this", classmethod(lambda _: other))
+            restarted(url, keyed=keyed)
+        head = ledger.books.head
+        with pytest.raises(LedgerError, match=f"its launcher, process {child.pid}, is alive"):
+            restarted(url, keyed=keyed)
+        assert ledger.books.head == head
+    finally:
+        child.kill()
+        child.wait()
+    restarted(url, keyed=keyed)
+    assert ledger.charge("run").attempts == 2
 
 
 @pytest.mark.parametrize("changed", [{"columns": ("other",)}, {"values": "ab"}, {"bounding": "x"}])

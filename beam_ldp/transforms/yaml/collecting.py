@@ -259,12 +259,11 @@ class CollectRows(_Half):
         found = opened | "Collector" >> collector
         if self._budget is not None:
             found = charge(
-                self._budget.begin(pcoll, self.terms.identity),
+                self._budget.begin(pcoll, self.terms.identity, same_reports=True),
                 self._budget.worst_event(randomizer, least),
                 pcoll,
                 found,
                 identity=self.terms.identity,
-                same_reports=True,
                 grouped=told.people.groups is not None,
                 question=query.name,
             )
