@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import apache_beam as beam
@@ -20,7 +20,10 @@ from beam_ldp.randomizers.set_digest import (
     scattered,
 )
 
-PIECE = typehints.Tuple[int, Any]
+# Pieces that carry their bytes, and pieces that say where these are kept, which Beam pickles.
+PIECE = typehints.Tuple[int, typehints.Tuple[typehints.Tuple[int, int], bytes]]
+KEPT_PIECE = typehints.Tuple[int, Any]
+_BUCKETS = typehints.Tuple[str, typehints.Iterable[typehints.Tuple[int, int, bytes]]]
 _Content = Any  # bytes, or what has `read() -> bytes`
 _Piece = tuple[tuple[int, ...], _Content]  # the shape of some records, and themselves
 
@@ -59,8 +62,7 @@ class DigestSet(beam.PTransform):
         return (
             pcoll
             | "By bucket" >> beam.GroupByKey()
-            | "Digest buckets"
-            >> beam.Map(_digest, self._identity).with_output_types(typehints.Tuple[str, Any])
+            | "Digest buckets" >> beam.Map(_digest, self._identity).with_output_types(_BUCKETS)
             | "Bring buckets together" >> beam.GroupByKey()
             | "Digest root" >> beam.Map(_root, self._identity).with_output_types(bytes)
         )
@@ -83,5 +85,7 @@ def _digest(
     return "", list(bucket_digests(identity, lambda: read))
 
 
-def _root(element: tuple[str, Iterable[list[Bucket]]], identity: ReleaseIdentity) -> bytes:
-    return root_digest(identity, chain.from_iterable(element[1])).encode()
+def _root(
+    element: tuple[str, Iterable[Iterable[tuple[int, int, bytes]]]], identity: ReleaseIdentity
+) -> bytes:
+    return root_digest(identity, starmap(Bucket, chain.from_iterable(element[1]))).encode()

@@ -23,7 +23,7 @@ from beam_ldp.randomizers.wire_stream import Ranges, Row, StreamPart, join_range
 from beam_ldp.transforms.device.side import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, LeveledBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
-from beam_ldp.transforms.elements.set_digests import PIECE, DigestSet, pieces_of
+from beam_ldp.transforms.elements.set_digests import KEPT_PIECE, DigestSet, pieces_of
 from beam_ldp.transforms.elements.stages import ReasonCounters, counter
 from beam_ldp.transforms.wire.file_parts import (
     BINARY,
@@ -460,7 +460,7 @@ class ReadReports(beam.PTransform):
         out[TALLIES].element_type = typehints.Tuple[str, Any]
         reports.received = out[TALLIES] | "Received" >> beam.CombinePerKey(_add)
         if self._digest:
-            out[PIECES].element_type = PIECE
+            out[PIECES].element_type = KEPT_PIECE
             reports.digest = out[PIECES] | "Digest" >> DigestSet(self._terms.terms.identity)
         return reports
 
