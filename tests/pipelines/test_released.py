@@ -370,8 +370,6 @@ def test_types_that_parquet_does_not_give_back_are_named(column: pa.Array) -> No
 def test_a_mean_of_no_numbers_says_so(people: pa.Table) -> None:
     table = people.append_column("wait", pa.array([3] * people.num_rows, pa.duration("s")))
     with pytest.raises(ValueError, match="column wait: .*wrong type: .*means and bins take"):
-        ValueError, match="column wait: .*wrong type: .*means and bins take numbers"
-    ):
         beam_ldp.means(table, "wait", ranges=(0, 10), **ASKED)
 
 
