@@ -10,8 +10,8 @@ first row names the old one, its head, and what is wrong with it. It carries ove
 * for each of these rows that does not follow from the rows that are left, for example a second
   publication of a run whose settlement stood behind the fault, a charge of its own event;
 * for rows that are lost, changed, or do not follow, one charge in every population: of the whole
-  budget, unless somebody states what they cost at most, with a name and a reason. What
-  was stated instead of that is a fault of every audit until the auditor accepts the first row.
+  budget, unless somebody states what they cost at most, with a name and a reason. What was stated
+  instead of that is a fault of every audit until the auditor accepts the first row.
 
 Every audit tells all of it, for ever.
 """
@@ -135,8 +135,7 @@ class Succession:
         """What was stated of lost rows instead of charging the whole budget for them."""
         return [
             f"{self.unknown:,} rows of the old ledger were lost or changed, or do not follow, and "
-            f"{self.by} stated "
-            f"that they cost {name!r} a local epsilon of {local:g} at most"
+            f"{self.by} stated that they cost {name!r} a local epsilon of {local:g} at most"
             for name, local in self.stated.items()
         ]
 
@@ -291,13 +290,10 @@ class _Carried:
 
     def _charge_dropped(self, row: Row) -> None:
         """Charge the event of a row that does not follow, beside what its run has reserved."""
-        body = row.body
-        population = self.state.populations.get(body.get("population", ""))
-        if population is None or population.budget is None or not body.get("event"):
-            return  # the charge for unknown rows stands for it
-        name = f"row {row.number} of {self._old}"
-        count = int(body.get("count", 1)) if row.kind == RESERVE else 1
-        with suppress(Exception):
+        body, name = row.body, f"row {row.number} of {self._old}"
+        with suppress(Exception):  # the charge for unknown rows stands for it then
+            population = self.state.populations[body["population"]]
+            count = int(body["count"]) if row.kind == RESERVE else 1
             sent = body.get("local_event")
             self._take(RESERVE, self._open(population, name, name, body["event"], sent, count))
 
