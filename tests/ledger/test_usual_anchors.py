@@ -87,6 +87,7 @@ def test_what_was_written_after_a_restore_by_programs_that_do_not_look_is_seen(u
         spend(url, 2)
 
 
+MEMOIZED = asked("web", "ended", key=KEY)
 WRITES: dict[str, Callable[[BudgetLedger], object]] = {
     "reserve": lambda it: it.reserve("web", "again", EVENT, identity=asked("web", "again")),
     "begin": lambda it: begun(it, "open"),
@@ -104,7 +105,6 @@ WRITES: dict[str, Callable[[BudgetLedger], object]] = {
     "accept": lambda it: it.accept(2, Ed25519PrivateKey.generate(), why="agreed"),
     "checkpoint": lambda it: it.checkpoint(),
 }
-MEMOIZED = asked("web", "ended", key=KEY)
 PLACES = {"usual": "", "file": "", "lag": "?every=2&rows=64&seconds=60"}
 
 
