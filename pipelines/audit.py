@@ -21,7 +21,7 @@ from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount
+    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount, Row
     from mlflow_ldp.server import DatasetTotal, Server
 
 SCHEMA_VERSION = 1
@@ -77,7 +77,8 @@ def audit(
 
     The hash chain of rows reveals edits, deletions and reorderings. A tail that was cut off, or a
     ledger rewritten as a whole, is revealed only by anchors: heads of the ledger that are kept
-    where its operator cannot write (MLflow runs hold them, and files of --write-anchor).
+    where its operator cannot write (MLflow runs hold them, and files of --write-anchor). Anchors
+    that this user's programs have left show a backup that was put back.
 
     \b
     examples:
@@ -136,7 +137,7 @@ def _report(
         rows,
         found if anchors else None,
         anchor_lag=anchor_lag,
-        elsewhere=more,
+        elsewhere=[*more, *_misfits(rows)],
         public_key=key,
         tracked=tracked,
         budgets=budgets,
@@ -153,6 +154,21 @@ def _write_page(path: Path, report: AuditReport, book: BudgetLedger, dataset: st
         path.write_text(audit_page(report, book.url, dataset), encoding="utf-8")
     except OSError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _misfits(rows: Sequence[Row]) -> list[Anchor]:
+    """The newest anchor where programs leave them by themselves, if the rows do not fit it.
+
+    One that they fit is no evidence: whoever set the ledger back may have set back that place too.
+    """
+    from beam_ldp.ledger.sinks import open_anchors, usual_anchors
+
+    ledger_id = rows[0].body.get("ledger_id") if rows else None
+    if not isinstance(ledger_id, str):
+        return []
+    place = open_anchors() or usual_anchors(ledger_id)
+    newest = None if place is None else place.newest(ledger_id)
+    return [newest] if newest and newest.count and newest.fault(rows, ledger_id) else []
 
 
 def _anchors(place: str) -> list[Anchor]:

@@ -326,6 +326,12 @@ class OpenLedger:
         """Where its heads are kept that show that a backup was put back; None: nowhere."""
         return None if self._anchoring is None else self._anchoring.sink.name
 
+    def _check_goes_on(self) -> None:
+        """An AnchorError if the ledger was set back; writes nothing."""
+        anchoring = self._anchoring
+        if anchoring is not None and (anchor := anchoring.newest(self.ledger_id)) is not None:
+            anchoring.check(anchor, self.books.head, self._store.row)
+
     def _check_anchors(self) -> Anchor | None:
         """The newest anchor; an AnchorError if the ledger was set back, or nobody can tell."""
         if self._anchoring is None:

@@ -142,6 +142,7 @@ class LedgerReserving(LedgerReading):
         """
         told, sent = as_json(event), None if local_event is None else as_json(local_event)
         check_commitment(told)
+        self._check_goes_on()
         population, now = self._standing(dataset)
         budget = budget_of(population, dataset)
         _check_unit(population, dataset=dataset, unit=privacy_unit, neighbours=neighbours)

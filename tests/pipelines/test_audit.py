@@ -134,7 +134,7 @@ def test_what_is_no_ledger_is_unreadable(tmp_path: Path) -> None:
 
 
 def test_anchors_are_written_signed_and_checked(
-    ledger: BudgetLedger, url: str, file: Path, tmp_path: Path
+    ledger: BudgetLedger, url: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, other = make_key(), make_key()
     (tmp_path / "secret.pem").write_bytes(private_bytes(key))
@@ -154,6 +154,8 @@ def test_anchors_are_written_signed_and_checked(
         "failed"
     )
     change(file, "DELETE FROM beam_ldp_ledger WHERE number = 6")  # the tail is cut
+    assert audit(url).exit_code == 1  # this user's programs have seen more
+    monkeypatch.setenv("BEAM_LDP_ANCHORS", "none")
     assert audit(url).exit_code == 0
     assert audit(url, *given).exit_code == 1
     assert "1 rows are gone" in audit(url, *given).output
