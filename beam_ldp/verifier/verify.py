@@ -73,15 +73,15 @@ def _whole(value: Any, least: int, most: int = MOST_COUNT) -> int:
     return int(value)
 def _near(one: Any, other: Any) -> bool:
     return abs(Fraction(one) - Fraction(other)) <= NEAR * Fraction(other)
-
 def read(text: str) -> Any:
-    """JSON that has one reading: no key twice, every number as Python writes it."""
+    """JSON that has one reading: no key twice, numbers as Python or RFC 8785 (ledgers) write."""
     def once(pairs: list[tuple[str, Any]]) -> Json:
         _need(len(dict(pairs)) == len(pairs), "a key stands there twice")
         return dict(pairs)
     def number(told: str) -> Any:
-        plain = told[-1].isdigit() and json.dumps(json.loads(told)) == told != "-0.0"
-        _need(plain, f"{told:.20} is not the usual form of a number")
+        usual = json.dumps(json.loads(told))
+        forms = {usual, usual.replace("e-0", "e-"), f"{Decimal(usual):f}"} - {"-0.0"}
+        _need(told[-1].isdigit() and told in forms, f"{told:.20} is not the usual form of a number")
         return json.loads(told)
     return json.loads(text, object_pairs_hook=once, parse_int=number, parse_float=number,
                       parse_constant=number)
@@ -99,7 +99,7 @@ def _verdict(statement: Json, certificate: Json, row: Json | None) -> Verdict:
         _need(certificate.get(name) == stated[name], f"the certificate is of another {name}")
     if row is not None:  # not every row says how many reports there were, or of which release
         said = {"num_reports": statement.get("num_reports"), **row["about"]}
-        said["identity"] = row.get("identity_digest", stated["identity"])
+        said["identity"] = row.get("identity_digest") or stated["identity"]
         for name in ("epsilon", "delta", "certificate", "num_reports", "identity"):
             _need(said.get(name) == stated.get(name), f"the row has another {name}")
     epsilon, delta = _number(stated["epsilon"]), _number(stated["delta"])

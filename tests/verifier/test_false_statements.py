@@ -43,7 +43,9 @@ def test_false_statements_of_every_kind_are_not_confirmed(kinds: list[Kind], eac
     ("old", "new", "why"),
     [
         ('"num_fakes": 0', '"num_fakes": 0, "num_fakes": 0', "a key stands there twice"),
-        ('"delta": 1e-06', '"delta": 0.000001', "0.000001 is not the usual form of a number"),
+        ('"delta": 1e-06', '"delta": 1.0e-06', "1.0e-06 is not the usual form of a number"),
+        ('"delta": 1e-06', '"delta": 0.0000010', "0.0000010 is not the usual form of a number"),
+        ('"delta": 1e-06', '"delta": -1e-06', "a number of the statement is none"),
         ('"num_fakes": 0', '"num_fakes": -0.0', "-0.0 is not the usual form of a number"),
         ('"num_fakes": 0', '"num_fakes": NaN', "NaN is not the usual form of a number"),
         ('"num_fakes": 0', '"num_fakes": 1e400', "1e400 is not the usual form of a number"),

@@ -20,6 +20,7 @@ from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.events import CommittedDpEvent, as_event
 from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.accounting.shuffle.one_release import local_event
+from beam_ldp.ledger.rows import canonical
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.rounding import number
@@ -82,13 +83,19 @@ def test_a_row_of_the_ledger_says_the_same(
 ) -> None:
     told = statements[1]
     names = ("epsilon", "delta", "num_reports", "certificate")
-    row = {"event": told["event"], "about": {name: told[name] for name in names}}
-    paths = [tmp_path / name for name in ("statement", "row", "fewer")]
-    fewer = {**row, "about": {**row["about"], "num_reports": told["num_reports"] - 1}}
-    for path, content in zip(paths, (told, row, fewer), strict=True):
-        path.write_text(json.dumps(content))
-    here, there, wrong = map(str, paths)
+    about = {name: told[name] for name in names}
+    row = {"event": told["event"], "about": about, "identity_digest": None}  # of a settlement
+    paths = [tmp_path / name for name in ("statement", "row", "fewer", "other")]
+    fewer = {**row, "about": {**about, "num_reports": told["num_reports"] - 1}}
+    other = {**row, "identity_digest": "00" * 32}
+    paths[0].write_text(json.dumps(told))
+    for path, content in zip(paths[1:], (row, fewer, other), strict=True):
+        path.write_bytes(canonical(content))  # whose numbers Python writes in another way
+    assert "e-8" in paths[1].read_text()
+    here, there, wrong, strange = map(str, paths)
     assert program.main([here, there]) == CONFIRMED
+    assert program.main([here, strange]) == REFUTED
+    assert "another identity" in capsys.readouterr().out
     assert program.main([here, wrong]) == REFUTED
     assert "another num_reports" in capsys.readouterr().out
     assert program.main([]) == program.main([str(tmp_path)]) == NOTHING
