@@ -32,9 +32,12 @@ _BASELINES = {"non-private": "#6b7b8c", "local-only": "#9b5de5"}
 
 
 def curves_as_json(
-    plan: TrainingPlan, ran: TrainingRun, beside: dict[str, list[ModelScore]]
+    plan: TrainingPlan, ran: TrainingRun, beside: dict[str, list[ModelScore]], stated: float | None
 ) -> dict[str, Any]:
-    """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'."""
+    """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'.
+
+    Prices are rounded up as in the record; the last is `stated`, the one that the record states.
+    """
     personal = isinstance(plan, AdapedPlan)
     chosen = {point.rounds: point for point in plan.price_list()}
 
@@ -45,7 +48,7 @@ def curves_as_json(
             "rounds": measured.rounds,
             "loss": known(measured.loss),
             "accuracy": known(measured.accuracy),
-            "epsilon": epsilon,
+            "epsilon": stated if measured is ran.curve[-1][0] else float(number(epsilon)),
             "epsilon_thesis": None if point is None else point.thesis,
             **({"personal_accuracy": known(measured.personal)} if personal else {}),
         }

@@ -13,6 +13,7 @@ from rich.console import Console
 import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import address_of
 from beam_ldp.pipelines.training.plan import TrainingPlan
@@ -58,7 +59,8 @@ class TrainingLog:
     def measured(self, measured: ModelScore, epsilon: float) -> None:
         """After an epoch, at the number of its last round."""
         if self._tracker is not None:
-            found = {"loss": measured.loss, "accuracy": measured.accuracy, "epsilon": epsilon,
+            price = float(number(epsilon))
+            found = {"loss": measured.loss, "accuracy": measured.accuracy, "epsilon": price,
                      "personal_accuracy": measured.personal}  # fmt: skip
             known = {f"train.{name}": value for name, value in found.items() if value == value}
             self._tracker.log(known, measured.rounds - 1)

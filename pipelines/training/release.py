@@ -50,7 +50,7 @@ def release(
             with it later (`beam-ldp finalize`), they are kept.
     """
     record = make_record(plan, left_out, ran, charge)
-    curves = curves_as_json(plan, ran, beside)
+    curves = curves_as_json(plan, ran, beside, record.epsilon)
     _write(folder, plan, model, record, curves)
     publishing.release(charge, record, folder, staging)
     return record, curves
