@@ -30,7 +30,7 @@ SELF_EXPLANATORY = """
 --algorithm --author --baselines --batch-size --by --classes --client-id --client-learning-rate
 --curator --intended-use --name --region --registry
 --clients --group-share
---csv-delimiter --data --ended --format --html --input --input-format --job-endpoint --label
+--csv-delimiter --data --format --html --input --input-format --job-endpoint --label
 --job-timeout
 --learning-rate --local-epochs --local-steps --memory --mlflow-experiment --mlflow-uri --no-mlflow
 --output --overwrite --personal-learning-rate --plot --preset --prior --psi --psi-clip
