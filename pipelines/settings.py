@@ -182,9 +182,9 @@ def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[
 
 
 def _check_reachable(given: Arguments, flag: str, paths: Any) -> None:
-    """Beam, which loads slowly, is asked only of paths in stores; what is no path is here already."""
+    """Beam, which loads slowly, is asked only of paths in stores. A list may be here already."""
     for path in paths if isinstance(paths, (tuple, list)) else (paths,):
-        if "://" in str(path):
+        if isinstance(path, (str, os.PathLike)) and "://" in str(path):
             from beam_ldp.transforms.files import check_store
 
             try:
