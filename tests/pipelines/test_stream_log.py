@@ -18,7 +18,7 @@ from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.stream import Stream, check_stream
 from beam_ldp.pipelines.streams import log as stream_log
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
-from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease, begin
+from beam_ldp.pipelines.streams.results import MarkOpenWindows, Pricing, _WriteRelease, begin
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.rounding import number
 from beam_ldp.transforms.budgeted import Reservation
@@ -62,7 +62,8 @@ class Launched:
                 event, identity=self.job.identity, windowing=FixedWindows(60), bounded=False
             )
             self.job.note_attempt()
-        begin(self.job.folder, self.job.identity, self.job.run_id)
+        begin(self.job.folder, self.job.identity, self.job.run_id, marked=True)
+        self.opened = MarkOpenWindows(str(self.job.folder))
         local = self.job.choice.mechanism.local_epsilon
         domain = PortableDomain(Domain(("red", "green")))
         pricing = Pricing(DELTA, 1.0, local, self.job.identity)
@@ -75,6 +76,7 @@ class Launched:
         """Settle and write, as a worker; the launcher looks after each."""
         for window in windows:
             release = a_release(60 * window, 1000 + window, **how)
+            self.opened.mark(*release.window)
             if self.held is not None and release.event is not None:
                 ledger, token = BudgetLedger(self.held.url), {"": self.held.token_of(release)}
                 assert self.held.settle(ledger, self.job.attempt, token, release) == ""
