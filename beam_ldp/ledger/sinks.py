@@ -241,7 +241,8 @@ class Anchoring:
             f"Anchors in {self._sink.name} hold {anchor.count:,} rows of it at {anchor.time}. "
             f"{_NOTHING}: what was spent since would be spent again. Restore the newest "
             "copy of the database; if it is lost, `beam-ldp budget succeed --anchors "
-            f"{self._sink.name}` makes a ledger that counts the lost rows at their worst"
+            f"{self._sink.name} --from URL --ledger NEW_URL --why TEXT` makes a ledger that counts "
+            "the lost rows at their worst"
         )
         if not self._named:
             said += (

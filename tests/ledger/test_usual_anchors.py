@@ -61,7 +61,10 @@ def test_a_backup_that_is_put_back_is_refused_and_has_a_successor(url: str, tmp_
     spend(url, 2, 3)
     newest = back_up(url, "newest.db")
     put_back(url, backup)
-    with pytest.raises(RolledBackError, match="2 rows are gone.*budget succeed --anchors"):
+    with pytest.raises(
+        RolledBackError,
+        match="2 rows are gone.*budget succeed --anchors .* --from URL --ledger NEW_URL --why TEXT",
+    ):
         spend(url, 4, 5, 6)
     assert len(BudgetLedger(url).status("web").charges) == 2  # it can be looked at
     place = BudgetLedger(url).anchored_in
