@@ -22,8 +22,8 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
-from beam_ldp.federated.failures import failure_vector
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.failures import failure_vector
 from flower_adapters.memory import ClientMemory, RefusedQuestionError
 from flower_adapters.messages import ARRAYS, ID_BYTES, PRIVACY, Question, Report
 
@@ -47,8 +47,8 @@ class LocallyPrivateMod:
     The update is what that differs by from the model that came, flattened and clipped to
     `mechanism.radius`. Everything else that the app answers (metrics, numbers of examples) stays.
     A training that fails or gives anything but finite numbers reports a public vector of the round,
-    as private as any update (`beam_ldp.federated.failures`), and stands in the client's log: Flower
-    would send the text of the exception to the server, and a client that keeps silent says
+    as private as any update (`beam_ldp.randomizers.mean.failures`), and stands in the client's log:
+    Flower would send the text of the exception to the server, and a client that keeps silent says
     something about itself too. Of a fault of the client itself, as a memory that cannot be written,
     the server learns that there was one.
 

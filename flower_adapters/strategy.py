@@ -26,11 +26,11 @@ from flwr.supercore import log
 
 from beam_ldp.federated import DeclaredSampling, Round, RoundsRecord, train
 from beam_ldp.federated.collusion import CollusionCheck
-from beam_ldp.federated.failures import LEAST_ROUNDS, Failures
 from beam_ldp.federated.record import Reader, RoundConfig, rounds_run
 from beam_ldp.federated.training import Spending, TrainingBudget
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.failures import LEAST_ROUNDS, Failures
 from beam_ldp.rounding import number
 from flower_adapters.checkpoint import read_checkpoint, write_checkpoint
 from flower_adapters.client import check_mechanism
@@ -99,7 +99,7 @@ class LocallyPrivateFedAvg(Strategy):
     that left too few, it counts as that in the record too: that there is no result tells of them.
 
     **Clients that fail.** If the training fails on most clients in three rounds in a row, or nobody
-    reports in three, it ends (`beam_ldp.federated.failures`).
+    reports in three, it ends (`beam_ldp.randomizers.mean.failures`).
 
     Only its own `start` runs rounds: `configure_train` by itself raises.
 

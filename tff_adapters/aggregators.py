@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.federated.collusion import CollusionCheck
-from beam_ldp.federated.failures import failure_vector
 from beam_ldp.federated.record import RoundConfig, RoundsRecord
 from beam_ldp.federated.samplers import DeclaredSampling
 from beam_ldp.randomizers.checks import check_positive
@@ -31,6 +30,7 @@ from beam_ldp.randomizers.mean import (
     compact_mean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.failures import failure_vector
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
 from tff_adapters.kernels import ClientKernel, client_generator, kernel_for, seeded_generator
@@ -101,8 +101,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     than one message (or `adaptive_clip` adds its bit), only the sum of local epsilons is used.
 
     A value with an entry that is not finite is a training that failed: its client reports the
-    failure vector of the round instead (`beam_ldp.federated.failures`), so that the server can see,
-    at no further cost, that most clients fail.
+    failure vector of the round instead (`beam_ldp.randomizers.mean.failures`), so that the server
+    can see, at no further cost, that most clients fail.
 
     Zero clients give zeros. Measurements, under "mean": `reports`, the clients received, without
     those that were dropped; `failing`, the estimated share of values that were not finite;

@@ -16,7 +16,6 @@ from typing import Any, Literal, Protocol
 import dp_accounting
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
-from beam_ldp.federated.failures import Failures
 from beam_ldp.federated.record import (
     Reader,
     last_event,
@@ -34,6 +33,7 @@ from beam_ldp.federated.record import (
 )
 from beam_ldp.federated.samplers import SamplingMismatchError, TooFewCameError
 from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.mean.failures import Failures
 
 OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"
 
@@ -332,7 +332,7 @@ def train(
 
     Where the process measures `failing`, the estimated share of clients whose update was not
     finite, the training ends with `stopped_by="failures"` once that share exceeds a half in three
-    rounds in a row (`beam_ldp.federated.failures.Failures`). Seeded rounds are not tested.
+    rounds in a row (`beam_ldp.randomizers.mean.failures.Failures`). Seeded rounds are not tested.
 
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).

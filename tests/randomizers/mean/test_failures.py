@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from beam_ldp.federated import EpsilonBudget, RoundsRecord, train
-from beam_ldp.federated.failures import Failures, failure_vector
 from beam_ldp.federated.record import RoundConfig
 from beam_ldp.randomizers.mean import L1Mean, LInfMean, PrivUnit
+from beam_ldp.randomizers.mean.failures import Failures, failure_vector
 
 WORKS, FAILS = "works", "fails"
 
