@@ -52,7 +52,7 @@ def run_given(given: Arguments, console: Console) -> int:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     from beam_ldp.pipelines.experiments import run
 
     return run.to_check(given)

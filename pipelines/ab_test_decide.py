@@ -29,13 +29,14 @@ from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, l
 from beam_ldp.pipelines.experiments.choice import ExperimentRecord, planned, read_plan
 from beam_ldp.pipelines.experiments.decided import earlier_looks
 from beam_ldp.pipelines.experiments.run import Experiment
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import absolute, need
 from beam_ldp.pipelines.usage.ab_test import OutcomeQuestion
 from beam_ldp.pipelines.usage.ab_test_decide import USAGE
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 
 
@@ -58,7 +59,7 @@ class Decide(DeviceReports, Experiment):
 
     @classmethod
     def of(cls, given: Arguments) -> Decide:
-        """The program as it was told: `release.json` says what was asked. Raises UsageError."""
+        """The program as it was told: `release.json` says what was asked. Raises SettingError."""
         need(USAGE, given, "reports.reports", "question.design")
         place = given["reports"].get("release") or _beside(given["reports"]["reports"])
         agreed = load_release(place)
@@ -93,20 +94,20 @@ class Decide(DeviceReports, Experiment):
 def _asked(
     agreed: ReleaseFile, place: str, plan: ExperimentPlan, design: str
 ) -> DeviceOutcomeQuestion:
-    """What devices answered. A UsageError unless it is what the plan asks."""
+    """What devices answered. A SettingError unless it is what the plan asks."""
     asked = agreed.asked
     if not isinstance(asked, DeviceOutcomeQuestion):
-        raise UsageError(f"--release {place}: these reports are of no experiment")
+        raise SettingError(f"--release {place}: these reports are of no experiment")
     if asked.plan != plan.digest:
-        raise UsageError(f"--design {design}: the devices had another plan, see {place}")
+        raise SettingError(f"--design {design}: the devices had another plan, see {place}")
     return asked
 
 
 def _beside(reports: Sequence[str]) -> str:
-    """`release.json` in the folder of the reports. Raises UsageError."""
+    """`release.json` in the folder of the reports. Raises SettingError."""
     if len(reports) == 1 and "*" not in reports[0]:
         return f"{reports[0].rstrip('/')}/{RELEASE_FILE}"
-    raise UsageError("--release is missing: where is the release.json of these reports?")
+    raise SettingError("--release is missing: where is the release.json of these reports?")
 
 
 def _verdict(design: str, look: int) -> str:
@@ -122,7 +123,7 @@ def _collected(record: CollectExperimentRecord) -> Words:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(Decide, given)
 
 

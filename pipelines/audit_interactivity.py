@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.pipelines.flags import UsageError, format_option
+from beam_ldp.pipelines.flags import format_option
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -98,7 +99,7 @@ def audit_interactivity(
                 memory=memory,
                 releases=_releases(files),
             )
-        except (UsageError, ValueError, OverflowError, OutputError, OSError) as error:
+        except (ValueError, OverflowError, OutputError, OSError) as error:
             raise click.UsageError(copies.named(str(error))) from None
     if folder is not None:
         _write(folder, report)
@@ -148,9 +149,9 @@ def _terms(path: str) -> ReleaseTerms:
 
     agreed = load_release(path)
     if agreed.group_by is not None:
-        raise UsageError(f"{path}: reports by group cannot be audited: each names its group")
+        raise SettingError(f"{path}: reports by group cannot be audited: each names its group")
     if agreed.terms.simulated:
-        raise UsageError(f"{path}: these reports are simulated, and protect nobody")
+        raise SettingError(f"{path}: these reports are simulated, and protect nobody")
     return agreed.terms
 
 

@@ -32,7 +32,7 @@ from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.bandits.trusted import central_price
 from beam_ldp.pipelines.bandits.view import say_service
 from beam_ldp.pipelines.checks import Job
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.means.choice import local_price
@@ -44,6 +44,7 @@ from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
 from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.terms import BatchTerms
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.reward_sums import PrivateSums
 from beam_ldp.transforms.rewards import RewardQuery
@@ -193,16 +194,16 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
 
 
 def open_batch(service: ServiceFolder) -> BatchTerms:
-    """What is to be decided. Raises UsageError where all is."""
+    """What is to be decided. Raises SettingError where all is."""
     if service.asked is None:
-        raise UsageError(
+        raise SettingError(
             f"--state {service.path}: no batch is open, everybody else has {service.best}"
         )
     return service.asked
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(OpenBatch, given)
 
 

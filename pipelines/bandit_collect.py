@@ -29,13 +29,14 @@ from beam_ldp.pipelines.devices.collecting import (
 )
 from beam_ldp.pipelines.devices.questions import DeviceRewardQuestion
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage.bandit_advance import RewardQuestion
 from beam_ldp.pipelines.usage.bandit_collect import USAGE
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 
 
@@ -58,11 +59,11 @@ class CollectBatch(DeviceReports, OpenBatch):
 
     @classmethod
     def of(cls, given: Arguments) -> CollectBatch:
-        """The program as it was told: the service says what was asked. Raises UsageError."""
+        """The program as it was told: the service says what was asked. Raises SettingError."""
         need(USAGE, given, "reports.reports")
         service = open_service(given, USAGE)
         if service.terms.trusts_the_server:
-            raise UsageError(
+            raise SettingError(
                 f"--state {service.path}: its server is trusted with rewards, and people send no "
                 "reports; `beam-ldp bandit advance` takes the rewards"
             )
@@ -70,7 +71,7 @@ class CollectBatch(DeviceReports, OpenBatch):
         place = str(service.release_file(asked))
         agreed = load_release(place)
         if not isinstance(agreed.asked, DeviceRewardQuestion) or agreed.asked.batch != asked.digest:
-            raise UsageError(f"{place} is not what batch {asked.number} asks: put it back")
+            raise SettingError(f"{place} is not what batch {asked.number} asks: put it back")
         told = Arguments({"reports": {"release": place}}, []).over(given)
         question = RewardQuestion(reward=REWARD, state=str(service.path))
         settings = check_collected(planned(told, service, asked), agreed, question, USAGE)
@@ -116,7 +117,7 @@ def _batches_of(given: Arguments, service: ServiceFolder) -> set[int]:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(CollectBatch, given)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.job_files import PROGRAMS, jobs_to_run, usage_of
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
 
 DONE, MISUSED = 0, 2
@@ -48,20 +49,20 @@ def main(argv: Sequence[str]) -> int:
     try:
         for name, given in _jobs(argv[0], flags):
             told[name] = checks.of_program(name, given)
-    except UsageError as error:
+    except SettingError as error:
         told[argv[0]] = [checks.Finding("settings", "refused", str(error), error)]
     checks.show(told, form)
     return checks.exit_code([one for found in told.values() for one in found])
 
 
 def _jobs(what: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
-    """The programs with what they are told, of a job file or of flags. Raises UsageError."""
+    """The programs with what they are told, of a job file or of flags. Raises SettingError."""
     name = what.replace("-", "_")
     if name in PROGRAMS:
         return [(name, read_flags(usage_of(name), flags))]
     if "." not in what:
         known = [program.replace("_", "-") for program in PROGRAMS]
-        raise UsageError(f"{what} is neither a job file nor a program{nearest(what, known)}")
+        raise SettingError(f"{what} is neither a job file nor a program{nearest(what, known)}")
     return jobs_to_run(what, flags)
 
 

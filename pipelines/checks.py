@@ -30,7 +30,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.heads import Head, check_id_types, no_column, read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
 from beam_ldp.pipelines.jobs.job import workers_elsewhere
@@ -43,11 +43,12 @@ from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, weak
 from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
 from beam_ldp.transforms.servers import NoServerError, check_servers
 
 Status = Literal["ok", "warning", "refused"]
-REFUSALS = (UsageError, outputs.OutputError, NothingReleasedError)
+REFUSALS = (SettingError, outputs.OutputError, NothingReleasedError)
 
 _ANSWER_SECONDS = 2.0
 
@@ -105,7 +106,7 @@ class Job:
 
     @classmethod
     def of(cls, question: Question[Any], choice: Choice[Any], beam_flags: Sequence[str]) -> Job:
-        """What a question tells. Raises UsageError."""
+        """What a question tells. Raises SettingError."""
         settings, wanted = question.settings, question.wanted
 
         def ask() -> str:
@@ -142,7 +143,7 @@ class Job:
         try:
             return read_heads(self.settings.files, self.reader)
         except InputFileError as error:
-            raise UsageError(f"--input {error}") from None
+            raise SettingError(f"--input {error}") from None
 
 
 Found = Iterator[tuple[Status, str]]
@@ -156,7 +157,7 @@ def _input(job: Job) -> Found:
         yield "ok", f"{many(settings.num_files, 'file')}, {settings.source.format}"
         return
     if len(heads) == settings.num_files and not any(head.num_rows for head in heads):
-        raise UsageError(f"--input {heads[0].path}: there are no rows in it" + _others(heads))
+        raise SettingError(f"--input {heads[0].path}: there are no rows in it" + _others(heads))
     looked = "" if len(heads) == settings.num_files else f"; {len(heads)} of them were looked at"
     yield (
         "ok",
@@ -216,7 +217,7 @@ def _rows(job: Job) -> Found:
         said = said if bad_rows.undecodable else ""  # what else is hidden is wanted
     if said and (whole or not num_good or bad_rows.too_many(looked, most, _CLEAR)):
         first = bad_rows.unreadable.most_common(1)[0][0]
-        raise UsageError(f"{_flags_of(job, first)}: {said}")
+        raise SettingError(f"{_flags_of(job, first)}: {said}")
     if said:
         yield "warning", f"{said}; where as many are among all rows, nothing is released"
     elif bad_rows.reasons.total() > num_good:
@@ -258,7 +259,7 @@ def _flags_of(job: Job, reason: str) -> str:
 
 
 def _note_kind(job: Job, head: Head, good: Sequence[ValueBlock], kinds: dict[bool, str]) -> None:
-    """A UsageError where one file has integers as ids, and another one none."""
+    """A SettingError where one file has integers as ids, and another one none."""
     if job.settings.people.id is None or not good:
         return
     whole = {part.user_ids.dtype.kind != "O" for b in good for part in b.by_kind()}  # type: ignore
@@ -268,7 +269,7 @@ def _note_kind(job: Job, head: Head, good: Sequence[ValueBlock], kinds: dict[boo
     other = kinds.get(not kind)
     if other is not None:
         one, two = (head.path, other) if kind else (other, head.path)
-        raise UsageError(
+        raise SettingError(
             f"--user-id {job.settings.people.id}: the ids of {one} are integers, those of {two} "
             "are text that spells none: whoever is in both would count as two people. Write ids "
             "in one way in all files"
@@ -338,7 +339,7 @@ def _workers(job: Job) -> Found:
     try:
         check_servers(PipelineOptions([*job.beam_flags]))
     except NoServerError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     where = workers_elsewhere(job.beam_flags)
     if where is None:
         yield "ok", "on this machine"
@@ -356,7 +357,7 @@ def _workers(job: Job) -> Found:
         if any(path is not None and outputs.is_local(str(path)) for path in paths)
     ]  # fmt: skip
     if local and where == "DataflowRunner":
-        raise UsageError(
+        raise SettingError(
             f"{local[0]} names a path of this machine, which the workers of {where} cannot reach: "
             "use an object store (gs://...)"
         )
@@ -459,7 +460,7 @@ def check_first(job: Job, console: Console) -> None:
     """What every run does first.
 
     Raises:
-        UsageError, OutputError, NothingReleasedError: for the first check that is not passed.
+        SettingError, OutputError, NothingReleasedError: for the first check that is not passed.
     """
     for name, check in CHECKS.items():
         for status, said in check(job):

@@ -31,7 +31,7 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceWordsQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.choice import check_postprocess, rare_error
 from beam_ldp.pipelines.frequencies.numbers import (
     NumberQuestion,
@@ -55,6 +55,7 @@ from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
 from beam_ldp.transforms.levels import reader_levels, refinable
 
@@ -95,12 +96,12 @@ class Collect(DeviceReports, Frequency):
         agreed = settings.agreed
         for path, found, expected in self._lists():
             if found != expected:
-                raise UsageError(
+                raise SettingError(
                     f"--domain {path}: this is not the list that the devices used (a value, the "
                     "order or the --other-label differs)"
                 )
         if self.groups is not None and agreed.groups_digest != self.groups.digest:
-            raise UsageError(
+            raise SettingError(
                 f"--groups {settings.groups}: this is not the list of groups that the devices used"
             )
 
@@ -123,13 +124,13 @@ class Collect(DeviceReports, Frequency):
 
     @classmethod
     def of(cls, given: Arguments) -> Question[Any]:
-        """The program as it was told: `release.json` says what was asked. Raises UsageError."""
+        """The program as it was told: `release.json` says what was asked. Raises SettingError."""
         need(USAGE, given, "reports.reports", "reports.release", "output.folder")
         path, place = given["reports"]["release"], given["mechanism"].get("name")
         kind = None if place is None else _loaded(place)
         agreed = load_release(path)
         if kind not in (None, type(agreed.terms.randomizer)):
-            raise UsageError(f"--mechanism {place} is not that of {path}")
+            raise SettingError(f"--mechanism {place} is not that of {path}")
         if isinstance(agreed.asked, DeviceSharesQuestion):
             from beam_ldp.pipelines.devices.collecting_shares import CollectShares
 
@@ -147,16 +148,16 @@ class Collect(DeviceReports, Frequency):
     def check_agreed(
         cls, given: Arguments, agreed: ReleaseFile
     ) -> CollectSettings[FrequencyQuestion]:
-        """The settings, with every rule checked. Raises UsageError."""
+        """The settings, with every rule checked. Raises SettingError."""
         if "shape" in given["question"]:
-            raise UsageError("--shape is for means; these reports are about frequencies")
+            raise SettingError("--shape is for means; these reports are about frequencies")
         asked = agreed.asked
         numbers = _number_question(given["question"], asked)
         if numbers is None:
             need(USAGE, given, "question.domain")
         columns = asked.columns if isinstance(asked, DeviceListsQuestion) else ()
         if ("groups" in given["people"]) != (agreed.group_by is not None):
-            raise UsageError(
+            raise SettingError(
                 "--groups is missing: the public list of groups that the devices used"
                 if agreed.group_by is not None
                 else "--groups cannot be used: these reports have no groups"
@@ -176,7 +177,7 @@ class Collect(DeviceReports, Frequency):
         check_postprocess(question)
         settings = check_collected(given, agreed, question)
         if agreed.group_by is not None and "min_reports" not in given["shuffle"]:
-            raise UsageError(
+            raise SettingError(
                 "--min-reports is missing: the smallest number of reports in a group, which "
                 "decides how much noise the smallest group needs"
             )
@@ -227,22 +228,22 @@ def _loaded(place: str) -> type[LocalRandomizer]:
     try:
         return mechanism_of(place)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def _number_question(told: dict[str, Any], asked: DeviceQuestion | None) -> NumberQuestion | None:
-    """What is read off reports about a number; None for those about lists. Raises UsageError."""
+    """What is read off reports about a number; None for those about lists. Raises SettingError."""
     given = [name for name in ("quantiles", "between") if name in told]
     wanted = asked.wanted if isinstance(asked, DeviceNumberQuestion) else None
     if given and (wanted is None or not wanted.needs_tree):
-        raise UsageError(
+        raise SettingError(
             f"--{given[0]}: these reports have no tree of bins; devices send one with `randomize "
             "--quantiles`"
         )
     if wanted is None:
         return None
     if "domain" in told:
-        raise UsageError("--domain is for lists of values; these reports are about a number")
+        raise SettingError("--domain is for lists of values; these reports are about a number")
     if "quantiles" in given:
         wanted = replace(wanted, quantiles=levels_of(told["quantiles"]))
     if "between" in given:
@@ -300,7 +301,7 @@ def _collected_parts(record: CollectPartsRecord) -> Words:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(Collect, given)
 
 

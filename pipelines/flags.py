@@ -20,10 +20,6 @@ _COMMAND = TypeVar("_COMMAND", bound=Callable[..., Any])
 NOT_BEAMS = ("dry-run",)  # whose name with an underscore is a flag of Beam's
 
 
-class UsageError(ValueError):
-    """A flag is missing, unknown, or does not fit; the message names it and what is allowed."""
-
-
 @dataclass(frozen=True)
 class Arguments:
     """What somebody asked for, before any rule is checked.
@@ -57,7 +53,7 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
         argv: as on the command line. Beam users write underscores, so those are understood too.
 
     Raises:
-        UsageError: on an unknown flag, a stray word, or a value of the wrong kind.
+        SettingError: on an unknown flag, a stray word, or a value of the wrong kind.
     """
     command = _command(usage)
     try:
@@ -66,7 +62,7 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
             allow_extra_args=True,
         )  # fmt: skip
     except click.UsageError as error:
-        raise UsageError(error.format_message()) from None
+        raise SettingError(error.format_message()) from None
     found: dict[str, dict[str, Any]] = {}
     for part, name, about in usage:
         value = context.params[_parameter(about)]
@@ -75,7 +71,7 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
         try:
             read = read_setting(f"{part.home}.{name}", about, value)
         except SettingError as error:
-            raise UsageError(error.said(usage.flag_of)) from None
+            raise SettingError(error.said(usage.flag_of)) from None
         found.setdefault(part.home, {})[name] = read
     if context.args:
         _check_left_over(usage, context.args)
@@ -93,8 +89,8 @@ def _check_left_over(usage: Usage, left_over: list[str]) -> None:
 
     first = left_over[0].split("=", 1)[0]
     if first.startswith("--"):
-        raise UsageError(f"unknown flag {first}{nearest(first, known)}")
-    raise UsageError(f"unexpected argument {first!r}; every value belongs to a flag")
+        raise SettingError(f"unknown flag {first}{nearest(first, known)}")
+    raise SettingError(f"unexpected argument {first!r}; every value belongs to a flag")
 
 
 def _parameter(about: Setting) -> str:

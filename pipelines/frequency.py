@@ -16,7 +16,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
@@ -31,6 +31,7 @@ from beam_ldp.pipelines.settings import need, section_from, with_files
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.queries import FrequencyQuery, Query
@@ -62,11 +63,11 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
         stream = section_from(given, USAGE, "stream", StreamSettings)
         told = [name for name in given["stream"] if name != "on"]
         if told and not stream.on:
-            raise UsageError(f"{USAGE.flag_of(f'stream.{told[0]}')} needs --stream")
+            raise SettingError(f"{USAGE.flag_of(f'stream.{told[0]}')} needs --stream")
         settings = checked_frequency(given, USAGE, stream=stream.on)
         settings = with_files(settings, may_be_empty=stream.on)
         if settings.question.staged is not None and ledger_url(settings) is not None:
-            raise UsageError(
+            raise SettingError(
                 "--staged cannot be charged to a ledger, which must grant the budget before data "
                 "is read: run without a template, or give --no-ledger"
             )
@@ -130,14 +131,14 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
             return super().collect(choice, flags, staging, console)
         found = results.read_all(self.settings.question.staged)
         if not (found.releases or found.withheld):
-            raise UsageError(
+            raise SettingError(
                 f"--staged {self.settings.question.staged}: there are no results, or the job is "
                 "not done yet"
             )
         self._check_staged(choice, found.identity)
         expected = choice.mechanism.to_config()
         if any(dict(release.mechanism) != expected for release in found.releases):
-            raise UsageError(
+            raise SettingError(
                 f"--staged {self.settings.question.staged}: it was made with other flags, by "
                 "another mechanism"
             )
@@ -151,7 +152,7 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
             asked = replace(asked, release_id=made.release_id)
         if made != asked:
             differs = "its identity" if made is None else ", ".join(asked.differences(made))
-            raise UsageError(
+            raise SettingError(
                 f"--staged {self.settings.question.staged}: it was made with other flags, for "
                 f"another release: it differs in {differs}"
             )
@@ -198,7 +199,7 @@ def postprocessed(release: Release, method: Any) -> Release:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     if not given["stream"].get("on"):
         return run.to_check(Frequency, given)
     from beam_ldp.pipelines import stream

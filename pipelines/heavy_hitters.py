@@ -105,7 +105,7 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(FrequentWords, given)
 
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
 from beam_ldp.settings.sections import FORMATS, MAX_LOCAL_EPSILON
@@ -61,7 +61,7 @@ def read_job(
         flags_of: what flags are understood, by the program's name; default: the program's own.
 
     Raises:
-        UsageError: naming the key or flag and what is allowed.
+        SettingError: naming the key or flag and what is allowed.
     """
     return jobs_of(_loaded(path), path, flags, flags_of)
 
@@ -74,24 +74,26 @@ def jobs_of(
 ) -> list[tuple[str, Arguments]]:
     """The same of what a file holds."""
     if not isinstance(content, Mapping):
-        raise UsageError(f"{path} must hold sections, such as source, people, privacy and output")
+        raise SettingError(f"{path} must hold sections, such as source, people, privacy and output")
     program = content.get(_PROGRAM)
     if program is not None and program not in PROGRAMS:
-        raise UsageError(f"{path}: {_PROGRAM} must be one of {', '.join(PROGRAMS)}, got {program}")
+        raise SettingError(
+            f"{path}: {_PROGRAM} must be one of {', '.join(PROGRAMS)}, got {program}"
+        )
     questions = content.get(_QUESTIONS, [])
     if not isinstance(questions, list) or not all(isinstance(one, Mapping) for one in questions):
-        raise UsageError(f"{path}: {_QUESTIONS} must be a list of questions")
+        raise SettingError(f"{path}: {_QUESTIONS} must be a list of questions")
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for one in questions:
         kind = "" if program in _OF_NO_KIND else _kind_of(one, path)  # which know the column
         _check_kind(program, kind, path)
         by_kind.setdefault(kind, []).append(one)
     if not by_kind and program is None:
-        raise UsageError(
+        raise SettingError(
             f"{path}: {_QUESTIONS} is missing: a list such as [{{frequency: url, domain: ...}}]"
         )
     if program is not None and len(by_kind) > 1:
-        raise UsageError(f"{path}: {program} asks questions of one kind, not {len(by_kind)}")
+        raise SettingError(f"{path}: {program} asks questions of one kind, not {len(by_kind)}")
     kinds: list[tuple[str | None, list[Mapping[str, Any]]]] = [*by_kind.items()] or [(None, [])]
     jobs = []
     for one_kind, asked in kinds:
@@ -112,7 +114,7 @@ def _check_kind(program: str | None, kind: str, path: str) -> None:
     }
     allowed = asks.get(program, (program,))
     if kind not in allowed:
-        raise UsageError(f"{path}: {program} asks {' or '.join(map(str, allowed))}, not {kind}")
+        raise SettingError(f"{path}: {program} asks {' or '.join(map(str, allowed))}, not {kind}")
 
 
 _SHARED = ("epsilon", "local_epsilon", "max_local_epsilon", "delta")
@@ -141,7 +143,9 @@ def _share(given: Arguments, kind: str, count: int) -> Arguments:
 def _kind_of(question: Mapping[str, Any], path: str) -> str:
     kinds = [kind for kind in _KINDS if kind in question]
     if len(kinds) != 1:
-        raise UsageError(f"{path}: each of {_QUESTIONS} must begin with one of {', '.join(_KINDS)}")
+        raise SettingError(
+            f"{path}: each of {_QUESTIONS} must begin with one of {', '.join(_KINDS)}"
+        )
     return kinds[0]
 
 
@@ -159,9 +163,11 @@ def _given(
             continue
         if home not in homes or home == _QUESTION:
             known = [*(one for one in homes if one != _QUESTION), _QUESTIONS]
-            raise UsageError(f"{path}: unknown section {home}{nearest(str(home), known)}")
+            raise SettingError(f"{path}: unknown section {home}{nearest(str(home), known)}")
         if not isinstance(section, Mapping):
-            raise UsageError(f"{path}: {home} must hold settings, such as {_example(usage, home)}")
+            raise SettingError(
+                f"{path}: {home} must hold settings, such as {_example(usage, home)}"
+            )
         found[home] = _section(usage, home, _plain(home, section), path)
     if kind is not None:
         found[_QUESTION] = _questions(usage, kind, questions, path)
@@ -180,7 +186,7 @@ def _questions(
     shared: dict[str, Any] = {}
     for one in questions:
         if kind in one and "column" in one:
-            raise UsageError(f"{path}: {kind} names the column: leave column out")
+            raise SettingError(f"{path}: {kind} names the column: leave column out")
         plain = {"column" if name == kind else name: value for name, value in one.items()}
         plain = {
             name: value["file"]
@@ -192,7 +198,7 @@ def _questions(
         own = {name: read.pop(name) for name in ("column", "domain") if name in read}
         for name in sorted(read.keys() | shared.keys()) if found else ():
             if read.get(name) != shared.get(name):
-                raise UsageError(f"{path}: {_QUESTIONS} of one kind must agree on {name}")
+                raise SettingError(f"{path}: {_QUESTIONS} of one kind must agree on {name}")
         shared = read
         found |= read | {name: (*found.get(name, ()), *value) for name, value in own.items()}
     return found
@@ -220,11 +226,13 @@ def _section(
     found = {}
     for name, value in values.items():
         if name not in known:
-            raise UsageError(f"{path}: unknown setting {home}.{name}{nearest(str(name), [*known])}")
+            raise SettingError(
+                f"{path}: unknown setting {home}.{name}{nearest(str(name), [*known])}"
+            )
         try:
             read = read_setting(f"{home}.{name}", known[name], value)
         except SettingError as error:
-            raise UsageError(f"{path}: {error}") from None
+            raise SettingError(f"{path}: {error}") from None
         if read is not None:
             found[name] = read
     return found
@@ -266,9 +274,9 @@ def _loaded(path: str) -> Any:
     try:
         text = Path(path).read_text("utf-8")
     except FileNotFoundError:
-        raise UsageError(f"{path} cannot be read: there is no such file") from None
+        raise SettingError(f"{path} cannot be read: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read ({type(error).__name__})") from None
+        raise SettingError(f"{path} cannot be read ({type(error).__name__})") from None
     try:
         if path.endswith((".yaml", ".yml")):
             return _yaml(text)
@@ -277,10 +285,10 @@ def _loaded(path: str) -> Any:
         if path.endswith(".json"):
             return json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise SettingError(f"{path} cannot be read: {error}") from None
     except Exception as error:  # of the YAML library, whose errors are no ValueErrors
-        raise UsageError(f"{path} cannot be read: {error}") from None
-    raise UsageError(f"{path} must end in .yaml, .toml or .json")
+        raise SettingError(f"{path} cannot be read: {error}") from None
+    raise SettingError(f"{path} must end in .yaml, .toml or .json")
 
 
 def _each_once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -492,7 +500,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console(stderr=True)
     try:
         jobs = jobs_to_run(argv[0], argv[1:])
-    except UsageError as error:
+    except SettingError as error:
         return programs.failed(console, MISUSED, f"error: {error}")
     if len(jobs) > 1 and (code := _check_all(jobs, console)) != DONE:
         return code
@@ -545,7 +553,7 @@ def _run_as_one_object(jobs: list[tuple[str, Arguments]], console: Console) -> i
 
 
 def jobs_to_run(path: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
-    """What `beam-ldp run` runs, each program with what it is told. Raises UsageError."""
+    """What `beam-ldp run` runs, each program with what it is told. Raises SettingError."""
     flags, only = _without_only(flags)
     return _only(read_job(path, flags), only)
 
@@ -564,12 +572,12 @@ def _without_only(flags: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _only(jobs: list[tuple[str, Arguments]], only: str | None) -> list[tuple[str, Arguments]]:
-    """The release that is asked for alone, with its own share. Raises UsageError."""
+    """The release that is asked for alone, with its own share. Raises SettingError."""
     if only is None:
         return jobs
     kept = [(name, given) for name, given in jobs if name == only.replace("-", "_")]
     if not kept:
-        raise UsageError(f"--only must be one of {', '.join(name for name, _ in jobs)}")
+        raise SettingError(f"--only must be one of {', '.join(name for name, _ in jobs)}")
     return kept
 
 

@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from beam_ldp.pipelines.flags import UsageError, format_option
+from beam_ldp.pipelines.flags import format_option
+from beam_ldp.settings import SettingError
 
 DONE = 0
 
@@ -66,10 +67,12 @@ def derive(
         terms = load_release(release).terms
         identity = terms.identity
         if release_id not in (None, identity.release_id):
-            raise UsageError(f"--release-id {release_id}: {release} is of {identity.release_id!r}")
+            raise SettingError(
+                f"--release-id {release_id}: {release} is of {identity.release_id!r}"
+            )
         secret = read_key(level_secret, "--level-secret")
         key = LevelKey.derived(secret, identity, refinable(terms), level_epsilon)
-    except UsageError as error:
+    except SettingError as error:
         raise click.UsageError(str(error)) from None
     except ValueError as error:
         raise click.UsageError(f"--release {release}, --level-secret: {error}") from None

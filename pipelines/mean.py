@@ -14,7 +14,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.heads import choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view, picture_shape
@@ -34,6 +34,7 @@ from beam_ldp.pipelines.records.gates import Price, gate_length
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage.mean import USAGE
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import MeanQuery, Query
@@ -47,12 +48,12 @@ class VectorQuestion(VectorPlanner[S], Question[S]):
     """
 
     def __init__(self, settings: S) -> None:
-        """Reads the names of columns, and no rows. Raises UsageError."""
+        """Reads the names of columns, and no rows. Raises SettingError."""
         self.settings = settings  # which say where the coordinates are
         super().__init__(settings, *self.coordinates())
         self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
-            raise UsageError(
+            raise SettingError(
                 f"--shape {self.shape[0]}x{self.shape[1]} must have as many pixels as there are "
                 f"coordinates, {self.dimension:,}"
             )
@@ -61,14 +62,14 @@ class VectorQuestion(VectorPlanner[S], Question[S]):
         """Columns, and numbers per person: of the first input, whose header or footer is read.
 
         Raises:
-            UsageError: if it does not fit what is asked.
+            SettingError: if it does not fit what is asked.
         """
         settings = self.settings
         form, delimiter = settings.source.format, settings.source.delimiter
         try:
             known = read_fields(settings.files[0], form, delimiter)
         except InputFileError as error:
-            raise UsageError(f"--input {error}") from None
+            raise SettingError(f"--input {error}") from None
         fields = choose_fields(
             settings.question.column, known, settings.people.id, delimiter if form == "csv" else ""
         )
@@ -168,7 +169,7 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(Mean, given)
 
 

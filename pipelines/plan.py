@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import Arguments, UsageError, print_help, read_flags
+from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
 from beam_ldp.pipelines.job_files import read_job, usage_of
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import EXPECTED_SHARE
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console(stderr=True)
     try:
         return _run(argv[0], flags)
-    except UsageError as error:
+    except SettingError as error:
         code, said = MISUSED, f"error: {error}"
     except NothingReleasedError as error:
         code, said = NOTHING_RELEASED, str(error)
@@ -97,7 +98,7 @@ def _run(what: str, flags: list[str]) -> int:
     if not what.endswith(_JOBS):
         from beam_ldp.settings.fields import nearest
 
-        raise UsageError(
+        raise SettingError(
             f"no plan {what!r}{nearest(what, [*PLANS, *_OTHERS])}; give one of "
             f"{', '.join([*PLANS, *_OTHERS])}, or a job file"
         )
@@ -120,12 +121,12 @@ def say(plans: Sequence[Plans], given: Arguments, job: str = "") -> None:
     asked = given[""]
     workers, price = asked.get("workers"), asked.get("price_per_core_hour")
     if price is not None and workers is None:
-        raise UsageError("--price-per-core-hour needs --workers")
+        raise SettingError("--price-per-core-hour needs --workers")
     if workers is not None and workers < 1 or price is not None and price < 0:
-        raise UsageError("--workers must be >= 1, and --price-per-core-hour >= 0")
+        raise SettingError("--workers must be >= 1, and --price-per-core-hour >= 0")
     if asked.get("plot") is not None:
         if len(plans) > 1:
-            raise UsageError("--plot draws one release; this job has several")
+            raise SettingError("--plot draws one release; this job has several")
         plans[0].draw(asked["plot"])
     if given["output"].get("format") == "json":
         found = [plan.as_json(workers, price) for plan in plans]
@@ -138,13 +139,13 @@ def say(plans: Sequence[Plans], given: Arguments, job: str = "") -> None:
 
 
 def plan_of(kind: str, given: Arguments, usage: Usage) -> Plans:
-    """The plan of one release. Raises UsageError."""
+    """The plan of one release. Raises SettingError."""
     makers: dict[str, Callable[[Arguments, Usage], Plans]] = {
         "frequency": _frequency, "mean": _mean, "user-mean": _user_mean,
         "heavy-hitters": _heavy_hitters, "train": _train,
     }  # fmt: skip
     if kind not in makers:
-        raise UsageError(f"a plan is of {', '.join(makers)}, not of {kind}")
+        raise SettingError(f"a plan is of {', '.join(makers)}, not of {kind}")
     with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
         return makers[kind](_before_data(given), usage)
 
@@ -171,14 +172,14 @@ def _frequency(given: Arguments, usage: Usage) -> Plans:
 
     sizes, count = given["sizes"].get("domain_size", ()), given["sizes"].get("groups")
     if any(size < 1 for size in sizes):
-        raise UsageError("--domain-size must be >= 1")
+        raise SettingError("--domain-size must be >= 1")
     if sizes:
         if len(sizes) > 1 and not given["question"].get("column"):
             names = tuple(f"question {i + 1}" for i in range(len(sizes)))
             given = _with(given, "question", column=names)
         given = _with(given, "question", domain=tuple(map(str, sizes)))
     elif not {"domain", "bins"} & set(given["question"]):
-        raise UsageError("--domain-size is missing: how many values the public list has")
+        raise SettingError("--domain-size is missing: how many values the public list has")
     settings = checked_frequency(_grouped(given), usage)
     question = settings.question
     lists: Sequence[Any] = (
@@ -195,11 +196,11 @@ def _grouped(given: Arguments) -> Arguments:
     count, share = given["sizes"].get("groups"), given["sizes"].get("group_share")
     if count is None:
         if share is not None:
-            raise UsageError("--group-share needs --groups")
+            raise SettingError("--group-share needs --groups")
         return given
     share = 1 / max(1, count) if share is None else share
     if not (count >= 1 and 0 < share * count <= 1):
-        raise UsageError("--groups must be >= 1, and --group-share > 0 and at most 1 / --groups")
+        raise SettingError("--groups must be >= 1, and --group-share > 0 and at most 1 / --groups")
     given = _with(given, "people", group_by="public", groups=f"{count} groups")
     people = given["privacy"].get("expected_users")
     if "min_reports" not in given["shuffle"] and people is not None:
@@ -219,7 +220,7 @@ def _mean(given: Arguments, usage: Usage) -> Plans:
     planner = MeanPlanner(settings, *_coordinates(settings.question))
     attacked = bool(given["sizes"].get("attack"))
     if attacked and planner.dimension < LEAST_ATTACKED:
-        raise UsageError("--attack asks for a direction: --dimension must be >= 2")
+        raise SettingError("--attack asks for a direction: --dimension must be >= 2")
     return MeanPlans(planner, attacked)
 
 
@@ -236,7 +237,7 @@ def _promised(given: Arguments, usage: Usage) -> Arguments:
 
 
 def _coordinates(question: Any) -> tuple[tuple[str, ...], int]:
-    """Columns that are named, and numbers per person. Raises UsageError."""
+    """Columns that are named, and numbers per person. Raises SettingError."""
     from beam_ldp.pipelines.means.choice import ranges_in
 
     columns = tuple(
@@ -248,7 +249,7 @@ def _coordinates(question: Any) -> tuple[tuple[str, ...], int]:
     if question.dimension is not None:
         return columns[: question.dimension], question.dimension
     if not columns or any(set(name) & set("*?[") for name in columns):
-        raise UsageError("--dimension is missing: how many numbers each person has")
+        raise SettingError("--dimension is missing: how many numbers each person has")
     return columns, len(columns)
 
 
@@ -282,12 +283,12 @@ def _train(given: Arguments, usage: Usage) -> Plans:
     if clients is None:
         data = told.get("data", BUNDLED[0])
         if data not in BUNDLED and not holds_idx(data):
-            raise UsageError("--clients is missing: how many there are, for files are not read")
+            raise SettingError("--clients is missing: how many there are, for files are not read")
         settings = check_train(given)
         return TrainPlans(make_plan(settings, known_facts(settings)))
     shape, classes = shape_of(told.get("shape")), told.get("classes")
     if clients < 1 or shape is None or classes is None or classes < 2:
-        raise UsageError("--clients must be >= 1, and needs --shape and --classes (at least 2)")
+        raise SettingError("--clients must be >= 1, and needs --shape and --classes (at least 2)")
     of_files = ("features", "label", "client_id", "classes", "shape", "test_data")
     told = {name: value for name, value in told.items() if name not in of_files}
     told["data"] = BUNDLED[0]  # of whose rules about files none is left
@@ -301,7 +302,7 @@ def _train(given: Arguments, usage: Usage) -> Plans:
 
 
 def list_mechanisms(given: Arguments) -> None:
-    """All mechanisms, in their own words. Raises UsageError."""
+    """All mechanisms, in their own words. Raises SettingError."""
     from beam_ldp.pipelines.mechanisms import described, mechanism_of
     from beam_ldp.pipelines.views.plans import mechanism_table
     from beam_ldp.pipelines.views.terminal import printed_json
@@ -310,7 +311,7 @@ def list_mechanisms(given: Arguments) -> None:
         for place in given["mechanism"].get("name", ()):
             mechanism_of(place)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     rows, form = described(), given[""].get("format")
     if form == "json":
         print(printed_json({"schema_version": SCHEMA_VERSION, "mechanisms": rows}))
@@ -323,7 +324,7 @@ def list_mechanisms(given: Arguments) -> None:
 
 
 def say_convergence(given: Arguments) -> None:
-    """How close a convex training comes. Raises UsageError."""
+    """How close a convex training comes. Raises SettingError."""
     from beam_ldp.pipelines.settings import need
     from beam_ldp.pipelines.views.convergence import Question
 
@@ -342,6 +343,6 @@ def say_convergence(given: Arguments) -> None:
         name, _, rule = str(error).partition(" ")
         flags = {field: about.flag for _, field, about in CONVERGENCE}
         flag = flags.get({"points": "points_per_client"}.get(name, name))
-        raise UsageError(f"--{flag} {rule}" if flag else str(error)) from None
+        raise SettingError(f"--{flag} {rule}" if flag else str(error)) from None
     question.say(found, given["output"].get("format") == "json")
     sys.stdout.flush()

@@ -61,7 +61,7 @@ class Planner(ABC, Generic[S]):
 
     @abstractmethod
     def choose(self) -> Choice[Any]:
-        """The mechanism for these settings. Raises UsageError if there is none."""
+        """The mechanism for these settings. Raises SettingError if there is none."""
 
     def worst_price(self, choice: Choice[Any]) -> Price | None:
         """The price if only `min_reports` arrive: what a budget sets aside."""

@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.flags import Arguments, UsageError, print_help, read_flags
+from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
 from beam_ldp.pipelines.job_files import job_text
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.outputs import OutputError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.usage import Usage
+from beam_ldp.settings import SettingError
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -33,7 +34,7 @@ def run_flags(usage: Usage, run_given: RunGiven, argv: Sequence[str] | None = No
     console = Console(stderr=True)
     try:
         given = read_flags(usage, argv)
-    except UsageError as error:
+    except SettingError as error:
         return refused(usage, console, error)
     except KeyboardInterrupt:
         return failed(console, INTERRUPTED, "interrupted")
@@ -47,7 +48,7 @@ def run_told(usage: Usage, run_given: RunGiven, given: Arguments, console: Conso
         return DONE
     try:
         return run_given(given, console)
-    except (UsageError, OutputError) as error:
+    except (SettingError, OutputError) as error:
         return refused(usage, console, error)
     except NothingReleasedError as error:
         log_events.say(log_events.NOTHING_RELEASED, program=usage.name)
@@ -62,7 +63,8 @@ def run_told(usage: Usage, run_given: RunGiven, given: Arguments, console: Conso
 def refused(usage: Usage, console: Console, error: Exception) -> int:
     """Say what does not fit; gives the exit code."""
     log_events.say(log_events.REFUSED, program=usage.name)
-    return failed(console, MISUSED, f"error: {error}")
+    said = error.said(usage.flag_of) if isinstance(error, SettingError) else error
+    return failed(console, MISUSED, f"error: {said}")
 
 
 def failed(console: Console, code: int, message: str) -> int:

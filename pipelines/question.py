@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.jobs.watch import rows_read
@@ -29,6 +29,7 @@ from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.keyed import PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release
@@ -102,14 +103,14 @@ class Question(Planner[S]):
     @classmethod
     @abstractmethod
     def check(cls, given: Arguments) -> S:
-        """The settings, with every rule checked. Raises UsageError."""
+        """The settings, with every rule checked. Raises SettingError."""
 
     @classmethod
     def of(cls, given: Arguments) -> Question[Any]:
         """The question as it was asked; reads what is public beside the flags, and no data.
 
         Raises:
-            UsageError: if that does not fit the flags.
+            SettingError: if that does not fit the flags.
         """
         return cls(cls.check(given))
 
@@ -168,14 +169,14 @@ class Question(Planner[S]):
         return self.settings.noise.memoized
 
     def identity(self, choice: Choice[Any]) -> ReleaseIdentity:
-        """What will be released. Raises UsageError for names that are none."""
+        """What will be released. Raises SettingError for names that are none."""
         try:
             found: ReleaseIdentity = self.composite(choice).identity
         except ValueError as error:
             said = str(error)
             if self.settings.noise.id is None:  # then it is the name of the run
                 said = said.replace("release_id", "run_id")
-            raise UsageError(said) from None
+            raise SettingError(said) from None
         return found
 
     # The pipeline ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.recovery import new_key
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.planner import Choice
@@ -35,6 +35,7 @@ from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 from beam_ldp.transforms import (
     DeviceSide,
@@ -52,7 +53,7 @@ _COPY_BYTES = 1 << 22
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return _told(check(given), given.beam_flags)
 
 
@@ -70,7 +71,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
     """Read, randomize, pack, write; what was done, for `--format json`.
 
     Raises:
-        UsageError, OutputError: before anything is read.
+        SettingError, OutputError: before anything is read.
         JobError: if the job fails.
         NothingReleasedError: if nothing was written.
     """
@@ -148,7 +149,7 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
             options=PipelineOptions(job.pipeline_flags(settings, list(beam_flags)))
         )
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     table = device.program.read(pipeline)
     place, rows = f"{staging}/{_REPORTS}", table[ROWS]
     if device.readers is not None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.pipelines.flags import UsageError, format_option
+from beam_ldp.pipelines.flags import format_option
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.devices.recovery import Recovered
@@ -64,7 +65,7 @@ def recover(form: str, **told: Any) -> None:
 
     try:
         code, done = _recovered(**told)
-    except (UsageError, OutputError) as error:
+    except (SettingError, OutputError) as error:
         raise click.UsageError(str(error)) from None
     _say(done, form)
     sys.exit(code)
@@ -80,7 +81,7 @@ def _recovered(
     consents: str,
     output: str,
 ) -> tuple[int, dict[str, Any]]:
-    """Exit code, and what was done. Raises UsageError, OutputError."""
+    """Exit code, and what was done. Raises SettingError, OutputError."""
     from beam_ldp import log_events
     from beam_ldp.pipelines.devices import recovery
     from beam_ldp.pipelines.inputs.public_lists import load_list
@@ -89,17 +90,17 @@ def _recovered(
 
     agreed, values = _agreed(release), load_list("--domain", domain, other_label)
     if values.digest.hex() != agreed.terms.identity.values:
-        raise UsageError(
+        raise SettingError(
             f"--domain {domain}: this is not the list that the devices used (a value, the order or "
             "the --other-label differs)"
         )
     key, people = _key(key_file, agreed), _consenting(consents)
     if os.path.lexists(output):
-        raise UsageError(f"--output {output} exists: choose a new file")
+        raise SettingError(f"--output {output} exists: choose a new file")
     try:
         found = recovery.recover(agreed, key, people, reports)
     except ValueError as error:
-        raise UsageError(f"--reports {error}") from None
+        raise SettingError(f"--reports {error}") from None
     read = sum(one.index is not None for one in found)
     absent = sum(one.note == recovery.NO_REPORT for one in found)
     written = absent < len(found)
@@ -123,7 +124,7 @@ def _agreed(path: str) -> ReleaseFile:
 
     agreed = load_release(path)
     if not (agreed.recoverable and agreed.terms.identity.key):
-        raise UsageError(
+        raise SettingError(
             f"--release {path}: no key recovers values of this release; its reports were not made "
             "with `randomize --recover-key-file`"
         )
@@ -137,11 +138,11 @@ def _key(path: str, agreed: ReleaseFile) -> bytes:
     try:
         key = read_key(path, "--recover-key-file")
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     try:
         agreed.terms.identity.committed(key)
     except ValueError:
-        raise UsageError(
+        raise SettingError(
             f"--recover-key-file {path} is not the key of release "
             f"{agreed.terms.identity.release_id}, or it is damaged: its commitment in release.json "
             "differs"
@@ -157,7 +158,7 @@ def _consenting(path: str) -> list[str]:
     try:
         lines = read_public(path).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--consents {path}: cannot be read ({why(error)})") from None
+        raise SettingError(f"--consents {path}: cannot be read ({why(error)})") from None
     people: dict[int | bytes, str] = {}
     for place, line in enumerate(lines, 1):
         if not line:
@@ -165,9 +166,9 @@ def _consenting(path: str) -> list[str]:
         try:
             people.setdefault(canonical_id(line), line)
         except ValueError:
-            raise UsageError(f"--consents {path}: line {place} is no user id") from None
+            raise SettingError(f"--consents {path}: line {place} is no user id") from None
     if not people:
-        raise UsageError(
+        raise SettingError(
             f"--consents {path} names nobody: it holds the user ids of those who consented, one "
             "per line"
         )

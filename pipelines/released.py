@@ -22,7 +22,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.tables import arrow_table, held
 from beam_ldp.pipelines.jobs.lean import remember_signatures
@@ -227,7 +227,7 @@ def arguments(usage: Usage, told: Mapping[str, Any]) -> Arguments:
 
     Raises:
         TypeError: for a name that is none.
-        UsageError: for a value that does not fit.
+        SettingError: for a value that does not fit.
     """
     known = {
         about.flag.replace("-", "_"): (part.home, name, about)
@@ -244,7 +244,7 @@ def arguments(usage: Usage, told: Mapping[str, Any]) -> Arguments:
         try:
             read = read_setting(f"{home}.{name}", about, _plain(about, value))
         except SettingError as error:
-            raise UsageError(error.said(usage.flag_of)) from None
+            raise SettingError(error.said(usage.flag_of)) from None
         found.setdefault(home, {})[name] = read
     return Arguments(found, [])
 
@@ -367,7 +367,7 @@ def _in_words_of_python(usage: Usage) -> Iterator[None]:
     names["input"] = "data"
     try:
         yield
-    except (UsageError, OutputError, NothingReleasedError, JobError) as error:
+    except (SettingError, OutputError, NothingReleasedError, JobError) as error:
         said = re.sub(r"--([a-z][a-z-]*[a-z])", lambda f: names.get(f[1], f[0]), str(error))
         error.args = (said,)
         raise

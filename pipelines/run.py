@@ -21,7 +21,7 @@ import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import checks, outputs, programs
-from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.jobs.lean import load_mlflow
 from beam_ldp.pipelines.jobs.results import WorkerResults
@@ -46,7 +46,7 @@ from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.pictures import png
 from beam_ldp.pipelines.views.tables import plan_table, price_table
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.settings import Output
+from beam_ldp.settings import Output, SettingError
 from beam_ldp.transforms.elements.blocks import Release
 
 
@@ -65,7 +65,7 @@ def execute(
         truth: what the estimate should be, where that is known (simulations, tests).
 
     Raises:
-        UsageError, OutputError: before anything is read.
+        SettingError, OutputError: before anything is read.
         JobError: if the job fails.
         NothingReleasedError: if a gate was not passed; nothing was written.
     """
@@ -414,7 +414,7 @@ def show(result: RunResult, console: Console) -> None:
 
 
 def to_check(program: type[Question[Any]], given: Arguments) -> checks.Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     question = program.of(given)
     return checks.Job.of(question, question.choose(), given.beam_flags)
 
@@ -464,7 +464,7 @@ def run_flags(
 
     try:
         given = read_flags(program.usage, flags)
-    except UsageError as error:
+    except SettingError as error:
         return programs.refused(program.usage, console, error), None
     code = programs.run_told(program.usage, run_given, given, console)
     return code, (found[0] if code == DONE and found else None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.settings import (
@@ -153,7 +153,7 @@ def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[
         kind: makes the program's settings of sections.
 
     Raises:
-        UsageError: naming the setting and what is allowed.
+        SettingError: naming the setting and what is allowed.
     """
     for part, name, about in usage:
         if {"PATH", "FILE", "DIR"} & {*str(about.metavar).split("|")}:
@@ -190,7 +190,7 @@ def _check_reachable(given: Arguments, flag: str, paths: Any) -> None:
             try:
                 check_store(str(path), given.beam_flags)
             except ValueError as error:
-                raise UsageError(f"{flag} {error}") from None
+                raise SettingError(f"{flag} {error}") from None
 
 
 def absolute(path: Any) -> Any:
@@ -200,33 +200,33 @@ def absolute(path: Any) -> Any:
 
 
 def section_from(given: Arguments, usage: Usage, home: str, section: type) -> Any:
-    """One section as it was given. Raises UsageError."""
+    """One section as it was given. Raises SettingError."""
     names = {field.name for field in dataclasses.fields(section)}
     try:
         return section(**{name: one for name, one in given[home].items() if name in names})
     except SettingError as error:
-        raise UsageError(error.said(usage.flag_of)) from None
+        raise SettingError(error.said(usage.flag_of)) from None
 
 
 def need(usage: Usage, given: Arguments, *names: str) -> None:
-    """A UsageError for the first of these settings, as `section.field`, that is not given."""
+    """A SettingError for the first of these settings, as `section.field`, that is not given."""
     for name in names:
         home, field = name.split(".")
         if given[home].get(field) in (None, "", ()):
-            raise UsageError(f"{usage.flag_of(name)} is missing")
+            raise SettingError(f"{usage.flag_of(name)} is missing")
 
 
 def checked(settings: S, *, stream: bool = False) -> S:
     """The settings with the rules checked that hold for every program, and defaults filled in.
 
     Raises:
-        UsageError: naming the flag and what is allowed.
+        SettingError: naming the flag and what is allowed.
     """
     settings = _checked_privacy(settings)
     try:
         least = settings.min_reports
     except SettingError:
-        raise UsageError(
+        raise SettingError(
             "give --expected-users or --min-reports: a release needs a smallest number of reports"
         ) from None
     _check_noise(settings)
@@ -237,7 +237,7 @@ def checked(settings: S, *, stream: bool = False) -> S:
 
 def with_files(settings: S, *, may_be_empty: bool = False) -> S:
     """The settings with what the launcher finds of the input: its files, their format. Raises
-    UsageError."""
+    SettingError."""
     from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files  # loads Beam
 
     source = settings.source
@@ -245,13 +245,13 @@ def with_files(settings: S, *, may_be_empty: bool = False) -> S:
         files = find_all_files(source.paths)
     except InputFileError as error:
         if not may_be_empty:  # of a stream, whose files are still to come
-            raise UsageError(f"--input {error}") from None
+            raise SettingError(f"--input {error}") from None
         files = []
     found = _format_of(source, files)
     _check_column(found, settings.question.column, settings.people.id)
     delimiter = source.delimiter
     if delimiter and found != "csv":
-        raise UsageError(f"--csv-delimiter is for CSV, and the input is {found}")
+        raise SettingError(f"--csv-delimiter is for CSV, and the input is {found}")
     if not delimiter:
         tabs = files and files[0][0].lower().split(".gz")[0].endswith(".tsv")
         delimiter = "\t" if tabs else ","
@@ -270,11 +270,11 @@ def with_files(settings: S, *, may_be_empty: bool = False) -> S:
 def _check_column(form: str, column: Sequence[str], user_id: str | None) -> None:
     """Text has no columns; everything else needs some."""
     if form == "text" and (user_id or column):
-        raise UsageError(
+        raise SettingError(
             "--column and --user-id cannot be used with text input, where each line is one value"
         )
     if form != "text" and not column:
-        raise UsageError(f"--column is missing: which column of the {form} files?")
+        raise SettingError(f"--column is missing: which column of the {form} files?")
 
 
 def _checked_privacy(settings: S) -> S:
@@ -282,28 +282,28 @@ def _checked_privacy(settings: S) -> S:
     if privacy.model == "local":
         return replace(settings, privacy=_local_promise(privacy))
     if not privacy.delta > 0:
-        raise UsageError(f"--delta must lie in (0, 1), got {privacy.delta}")
+        raise SettingError(f"--delta must lie in (0, 1), got {privacy.delta}")
     if (privacy.epsilon is None) == (privacy.local_epsilon is None):
-        raise UsageError("give one of --epsilon (central target) and --local-epsilon")
+        raise SettingError("give one of --epsilon (central target) and --local-epsilon")
     grouped = settings.people.group_by is not None  # then --min-reports says it
     if privacy.epsilon is not None and privacy.expected_users is None and not grouped:
-        raise UsageError(
+        raise SettingError(
             "--epsilon needs --expected-users: the local noise that meets a central target "
             "depends on how many people hide each other"
         )
     if privacy.allow_over_target and privacy.epsilon is None:
-        raise UsageError("--allow-over-target needs --epsilon, the target that may be exceeded")
+        raise SettingError("--allow-over-target needs --epsilon, the target that may be exceeded")
     return settings
 
 
 def _local_promise(privacy: Privacy) -> Privacy:
     """What it costs where only the device is trusted: one promise, which needs no delta."""
     if (privacy.epsilon is None) == (privacy.local_epsilon is None):
-        raise UsageError(
+        raise SettingError(
             "give either --epsilon or --local-epsilon: with --model local they mean the same"
         )
     if privacy.allow_over_target:
-        raise UsageError(
+        raise SettingError(
             "--allow-over-target needs a central target, which --model local does not have"
         )
     promised = privacy.local_epsilon if privacy.epsilon is None else privacy.epsilon
@@ -314,14 +314,14 @@ def _check_noise(settings: Settings[Any]) -> None:
     noise = settings.noise
     if noise.key_file is not None:
         if settings.people.id is None or noise.id is None:
-            raise UsageError("--memoize-key-file needs --user-id and --release-id")
+            raise SettingError("--memoize-key-file needs --user-id and --release-id")
         if not noise.dataset:
-            raise UsageError(
+            raise SettingError(
                 "--memoize-key-file needs --dataset, the declared name of the data set: "
                 "dataset, release id and question together identify the reports that repeat"
             )
     elif noise.frozen_values:
-        raise UsageError(
+        raise SettingError(
             "--frozen-values needs --memoize-key-file: only memoized reports can be "
             "published a second time"
         )
@@ -330,13 +330,13 @@ def _check_noise(settings: Settings[Any]) -> None:
 def _check_budget(settings: Settings[Any], stream: bool) -> None:
     charge, noise, people = settings.charge, settings.noise, settings.people
     if charge.windows not in (None, 1) and not stream:
-        raise UsageError(
+        raise SettingError(
             "--budget-windows must be 1 here: this program reads its input to the end and releases "
             "once. It is for `frequency --stream` and for pipelines of your own (docs/ledger.md)"
         )
     charged = check_dataset_named(charge, noise)
     if charged and charge.privacy_unit == "user" and not people.counted:
-        raise UsageError(
+        raise SettingError(
             "the budget protects people, and a person with ten rows would report ten times and be "
             "charged once: name the column of user ids with --user-id, or declare with "
             "--one-row-per-person that nobody has two rows"
@@ -344,14 +344,14 @@ def _check_budget(settings: Settings[Any], stream: bool) -> None:
 
 
 def check_dataset_named(charge: Charge, noise: Noise) -> bool:
-    """Whether a budget is charged; a UsageError if it is, and nobody says whose."""
+    """Whether a budget is charged; a SettingError if it is, and nobody says whose."""
     named = charge.ledger or os.environ.get(LEDGER_VARIABLE)
     if charge.quota and not (named or charge.no_ledger or noise.simulated):
-        raise UsageError("--quota needs --ledger: without one no budget is charged")
+        raise SettingError("--quota needs --ledger: without one no budget is charged")
     charged = bool(named) and not charge.no_ledger and not noise.simulated
     if charged and not noise.dataset:
         where = "--ledger" if charge.ledger else LEDGER_VARIABLE
-        raise UsageError(
+        raise SettingError(
             f"{where} names a ledger: --dataset must name the data set whose budget is charged (or "
             "give --no-ledger)"
         )
@@ -361,23 +361,23 @@ def check_dataset_named(charge: Charge, noise: Noise) -> bool:
 def _check_people(settings: Settings[Any]) -> None:
     charge, noise = settings.charge, settings.noise
     if noise.log is not None and settings.people.id is None:
-        raise UsageError("--interaction-log needs --user-id: it holds hashes of user ids")
+        raise SettingError("--interaction-log needs --user-id: it holds hashes of user ids")
     if noise.log_key_file is not None and noise.log_key_file == noise.key_file:
-        raise UsageError(
+        raise SettingError(
             "--interaction-key-file must differ from --memoize-key-file, whose key is destroyed "
             "after its release"
         )
     if charge.people_store is None:
         return
     if settings.people.id is None:
-        raise UsageError("--people-store needs --user-id: it holds hashes of user ids")
+        raise SettingError("--people-store needs --user-id: it holds hashes of user ids")
     if charge.people_key_file == settings.noise.key_file:
-        raise UsageError(
+        raise SettingError(
             "--people-key-file must differ from --memoize-key-file, whose key is destroyed after "
             "its release"
         )
     if charge.no_ledger or not (charge.ledger or os.environ.get(LEDGER_VARIABLE)):
-        raise UsageError(
+        raise SettingError(
             "--people-store needs --ledger, where each person's local epsilon is counted"
         )
 
@@ -389,7 +389,7 @@ def _format_of(source: Source, files: Sequence[tuple[str, int]]) -> str:
 
     found = {format_of(path) for path, _ in files}
     if len(found) != 1 or None in found:
-        raise UsageError(
+        raise SettingError(
             "--input-format must be given: the format (parquet, csv, jsonl, text) cannot "
             "be told from the file extensions"
         )

@@ -22,7 +22,7 @@ from rich.markup import escape
 from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.checks import Job, check_first
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import JobOptions, plugin_flags
@@ -57,6 +57,7 @@ from beam_ldp.pipelines.streams.results import (
 from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.pipelines.views import terminal
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import MAX_BAD_ROWS
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
 from beam_ldp.transforms.collector.panes import FirstReleases
@@ -83,24 +84,24 @@ def check_stream(given: Arguments) -> StreamSettings:
     """What a stream was told, with the rules checked that hold for streams.
 
     Raises:
-        UsageError: naming the flag and what is allowed.
+        SettingError: naming the flag and what is allowed.
     """
     stream: StreamSettings = section_from(given, USAGE, "stream", StreamSettings)
     if stream.session_gap is not None and given["people"].get("id") is not None:
-        raise UsageError("--session-gap and --user-id exclude each other: see docs/streaming.md")
+        raise SettingError("--session-gap and --user-id exclude each other: see docs/streaming.md")
     if (given["release"].get("windows") or 0) < 1:
-        raise UsageError(
+        raise SettingError(
             "--budget-windows must be >= 1: the number of releases to reserve budget for"
         )
     if given["source"].get("format") == "text":
-        raise UsageError("--stream needs a format with columns, which text has not")
+        raise SettingError("--stream needs a format with columns, which text has not")
     for home, names in _NOT_STREAMED.items():
         for name in names:
             if name in given[home]:
                 flag = USAGE.flag_of(f"{home}.{name}")
-                raise UsageError(f"{flag} cannot be used with --stream")
+                raise SettingError(f"{flag} cannot be used with --stream")
     if len(given["question"].get("column", ())) > 1:
-        raise UsageError(
+        raise SettingError(
             "--column must be given once with --stream: several questions need input that is "
             "complete (docs/streaming.md)"
         )
@@ -134,7 +135,7 @@ class Stream:
                 key = read_key(self.settings.noise.key_file)
                 self.identity = self.identity.committed(key)
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise SettingError(str(error)) from None
         found = run_that_goes_on(self.folder, self.identity, self.settings.charge.run_id)
         self.run_id = found or self.run_id
         self.budget = self._budget()
@@ -306,7 +307,7 @@ def run_stream(given: Arguments, console: Console) -> int:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     stream = check_stream(given)
     question = Frequency(Frequency.check(given))
     _check_output(question)
@@ -323,15 +324,15 @@ def _told(job: Stream, flags: Sequence[str]) -> Job:
 def _check_output(question: Frequency) -> None:
     settings = question.settings
     if not outputs.is_local(settings.output.folder):
-        raise UsageError("--output must be a local folder with --stream")
+        raise SettingError("--output must be a local folder with --stream")
 
 
 def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:
-    """The pipeline, built: its budget is reserved. Raises UsageError and NothingReleasedError."""
+    """The pipeline, built: its budget is reserved. Raises SettingError and NothingReleasedError."""
     try:
         pipeline = beam.Pipeline(options=JobOptions(_beam_flags(flags)))
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     if job.budget is None:
         job.build(pipeline)
         return pipeline
@@ -343,7 +344,7 @@ def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     return pipeline
 
 

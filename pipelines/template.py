@@ -22,12 +22,13 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.job import pipeline_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.reserving import ledger_url
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.files import paths_matching
 
 STAGED = ".staged"
@@ -39,19 +40,19 @@ def build(
     """`(pipeline, question, folder)`: the job, not started, and where it will leave its results.
 
     Raises:
-        UsageError: if a flag is wrong, a ledger is named, or the folder holds results already.
+        SettingError: if a flag is wrong, a ledger is named, or the folder holds results already.
     """
     given = read_flags(program.usage, argv)
     question = program.of(given)
     settings = question.settings
     if ledger_url(settings) is not None:
-        raise UsageError(
+        raise SettingError(
             "a template cannot charge a ledger, which must grant the budget before data is read: "
             f"run `beam-ldp {program.name}`, or give --no-ledger"
         )
     folder = settings.output.folder.rstrip("/") + STAGED
     if paths_matching(f"{folder}/*/*", or_none=True):
-        raise UsageError(f"{folder} holds the results of a job: finish it, or remove the folder")
+        raise SettingError(f"{folder} holds the results of a job: finish it, or remove the folder")
     pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, given.beam_flags)))
     question.stages(pipeline, question.choose()).write(folder)
     return pipeline, question, folder
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         pipeline, question, folder = build(Frequency, sys.argv[1:] if argv is None else argv)
-    except UsageError as error:
+    except SettingError as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return MISUSED
     pipeline.run()

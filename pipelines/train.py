@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import (
     InputFileError,
     RowReader,
@@ -46,6 +46,7 @@ from beam_ldp.pipelines.training.view import (
 )
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.pipelines.views import terminal
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from tff_adapters import Flow
@@ -73,14 +74,14 @@ def execute(
         resumed: a training that goes on.
 
     Raises:
-        UsageError, OutputError: before anything runs.
+        SettingError, OutputError: before anything runs.
         NothingReleasedError: if target or budget do not allow it, or the ledger was away at the
             end: then nothing was published, and `beam-ldp finalize` goes on.
         JobError: if the training fails; the rounds that ran stay charged.
     """
     has_tensorflow = importlib.util.find_spec("tensorflow_federated") is not None
     if not has_tensorflow and not (settings.only_plan and settings.dealt):
-        raise UsageError(NO_TENSORFLOW)
+        raise SettingError(NO_TENSORFLOW)
     told, early = _told(settings)  # refused before anything is loaded
     if early is not None and settings.only_plan:
         _say_dry_run(early, told, _flows(early, console) if has_tensorflow else None)
@@ -133,8 +134,8 @@ def execute(
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError, and NothingReleasedError where the target
-    does not allow one round."""
+    """What `beam-ldp check` looks at. Raises SettingError, and NothingReleasedError
+    where the target does not allow one round."""
     return _told(check_train(given))[0]
 
 
@@ -171,7 +172,7 @@ def _job_of_files(settings: TrainSettings) -> Job:
     try:
         paths = [path for path, _ in find_all_files([question.data])]
     except InputFileError as error:
-        raise UsageError(f"--data {error}") from None
+        raise SettingError(f"--data {error}") from None
     form = format_of(paths[0])
     if form not in ("csv", "parquet"):  # of TFRecord nothing says what is in it
         return Job(settings)

@@ -96,7 +96,7 @@ def _crowds(release: Release) -> tuple[int, int]:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(UserLevelMean, given)
 
 

@@ -30,11 +30,12 @@ from beam_ldp.pipelines.bandits.choice import (
 from beam_ldp.pipelines.bandits.earlier import batches_named
 from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.bandits.view import say_service
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, find_all_files
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
 from beam_ldp.transforms.rewards import EncodeRewards
 
@@ -59,7 +60,7 @@ def follow(given: Arguments, console: Console, decide: Decide) -> int:
         decide: the batch of a number, from the files in the arguments, unless another process did.
 
     Raises:
-        UsageError: as `bandit advance`, before anything is waited for where that is known.
+        SettingError: as `bandit advance`, before anything is waited for where that is known.
     """
     stream: RewardStream = section_from(given, USAGE, "stream", RewardStream)
     until = None if stream.stop_after is None else time.monotonic() + stream.stop_after
@@ -109,7 +110,7 @@ class Arrivals:
         asked: its open batch.
 
     Raises:
-        UsageError: for flags that do not fit, before there are any files.
+        SettingError: for flags that do not fit, before there are any files.
     """
 
     def __init__(self, given: Arguments, service: ServiceFolder, asked: BatchTerms) -> None:
@@ -165,7 +166,7 @@ class Arrivals:
             try:
                 rows = [one for split in reader.splits(path) for one in reader.read(split)]
             except InputFileError as error:
-                raise UsageError(f"--rewards {error}") from None
+                raise SettingError(f"--rewards {error}") from None
             tables = [one for one in rows if isinstance(one, TableBlock)]
             named = batches_named(tables, play)
             self._read[path] = not named or self._asked.number in named

@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.bandits.trusted import central_price, central_words, check_reports
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
@@ -32,34 +32,35 @@ from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import SettingError
 
 RewardSettings = Settings[RewardQuestion]
 _SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")
 
 
 def open_service(given: Arguments, usage: Usage = USAGE) -> ServiceFolder:
-    """The service that is named, whole. Raises UsageError."""
+    """The service that is named, whole. Raises SettingError."""
     need(usage, given, "question.state")
     return ServiceFolder.open(absolute(given["question"]["state"]))
 
 
 def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> RewardSettings:
-    """The settings, with every rule checked, and the files that there are. Raises UsageError."""
+    """The settings, with every rule checked, and the files that there are. Raises SettingError."""
     settings = checked_rules(given, service, asked)
     try:
         return with_files(settings)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--input ", "--rewards ")) from None
+    except SettingError as error:
+        raise SettingError(str(error).replace("--input ", "--rewards ")) from None
 
 
 def checked_rules(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> RewardSettings:
-    """The same before any file is looked for. Raises UsageError."""
+    """The same before any file is looked for. Raises SettingError."""
     need(USAGE, given, "source.paths")
     question = section_from(given, USAGE, "question", RewardQuestion)
     settings = settings_from(planned(given, service, asked), USAGE, question, Settings)
     people = settings.people
     if people.group_by in (question.reward, people.id):
-        raise UsageError("--play must name a column that is used for nothing else")
+        raise SettingError("--play must name a column that is used for nothing else")
     if service.terms.trusts_the_server:
         check_reports(settings.noise, settings.charge)
     return checked(settings)

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 import pyarrow.compute as pc
 
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.heads import read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
 from beam_ldp.pipelines.settings import Settings, section_from, with_files
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardQuestion
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import Source
 from beam_ldp.transforms.elements.blocks import TableBlock
 
@@ -29,7 +30,7 @@ def batches_in(given: Arguments) -> set[int]:
         told = settings.source
         reader = RowReader(told.format, (column,), None, "dead_letter", told.delimiter, None)  # type: ignore[arg-type]
         heads = read_heads(settings.files, reader)
-    except (UsageError, InputFileError):
+    except (SettingError, InputFileError):
         return set()
     return {number for head in heads for number in batches_named(head.blocks, column)}
 

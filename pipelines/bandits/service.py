@@ -30,10 +30,10 @@ import numpy as np
 import pyarrow as pa
 
 from beam_ldp.pipelines.bandits.published import release_of
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
 from beam_ldp.protocols.bandits.progress import Heard, Progress
 from beam_ldp.protocols.bandits.terms import BatchTerms, ServiceTerms
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.shuffler.batches import permute
 
 STATE = "state.json"
@@ -60,7 +60,7 @@ class ServiceFolder:
         """The service of a folder, with whatever a kill left undone done.
 
         Raises:
-            UsageError: if there is none, or if its files are of different histories.
+            SettingError: if there is none, or if its files are of different histories.
         """
         folder = Path(path)
         terms = _terms_in(folder)
@@ -73,12 +73,12 @@ class ServiceFolder:
         """The service with these terms; one that was started before goes on.
 
         Raises:
-            UsageError: if the folder is of another service, or cannot be written.
+            SettingError: if the folder is of another service, or cannot be written.
         """
         folder = Path(path)
         left = Path(private_folder(path))
         if not (folder / STATE).exists() and any(left.glob("batch-*")):
-            raise UsageError(
+            raise SettingError(
                 f"--state {path}: {left} holds batches of another service; choose another folder"
             )
         try:
@@ -86,9 +86,9 @@ class ServiceFolder:
             made = cls(folder, terms, Progress(terms.bandit))
             _write_once(folder / STATE, as_json(made.state()))
         except OSError as error:
-            raise UsageError(f"--state {path}: cannot be written ({error.strerror})") from None
+            raise SettingError(f"--state {path}: cannot be written ({error.strerror})") from None
         if _terms_in(folder).digest != terms.digest:
-            raise UsageError(
+            raise SettingError(
                 f"--state {path} holds a service of other terms; another one needs another folder, "
                 "and another --name"
             )
@@ -129,13 +129,15 @@ class ServiceFolder:
 
     def complete(self) -> None:
         """Write what follows from the terms and the released batches, where it is missing. Raises
-        UsageError."""
+        SettingError."""
         try:
             if self.asked is not None:
                 self._publish(self.asked)
             _replace(self.path / STATE, as_json(self.state()))
         except OSError as error:
-            raise UsageError(f"--state {self.path}: cannot be written ({error.strerror})") from None
+            raise SettingError(
+                f"--state {self.path}: cannot be written ({error.strerror})"
+            ) from None
 
     def _publish(self, asked: BatchTerms) -> None:
         told = self.path / f"batch-{asked.number}.json"
@@ -189,25 +191,25 @@ def slots_of(asked: BatchTerms) -> pa.Table:
 
 
 def _terms_in(folder: Path) -> ServiceTerms:
-    """Raises UsageError."""
+    """Raises SettingError."""
     try:
         found = json.loads((folder / STATE).read_text("utf-8"))
         if found["schema_version"] != SCHEMA_VERSION:
             raise ValueError("of a version that this program does not know")
         return ServiceTerms.from_json(found["terms"])
     except FileNotFoundError:
-        raise UsageError(
+        raise SettingError(
             f"--state {folder}: no service is there; `beam-ldp bandit start` begins one"
         ) from None
     except OSError as error:
-        raise UsageError(f"--state {folder}: cannot be read ({error.strerror})") from None
+        raise SettingError(f"--state {folder}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError) as error:
         said = str(error) if type(error) is ValueError else "no state of a service"
-        raise UsageError(f"--state {folder}: {STATE} cannot be used ({said})") from None
+        raise SettingError(f"--state {folder}: {STATE} cannot be used ({said})") from None
 
 
 def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
-    """What the released batches say. Raises UsageError."""
+    """What the released batches say. Raises SettingError."""
     progress = Progress(terms.bandit)
     while (asked := terms.asks(progress)) is not None:
         path = _shown(folder, asked) / VERDICT
@@ -216,9 +218,9 @@ def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
         except FileNotFoundError:
             break
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path} cannot be read ({type(error).__name__})") from None
+            raise SettingError(f"{path} cannot be read ({type(error).__name__})") from None
         if not isinstance(found, dict) or found.get("digest") != asked.digest:
-            raise UsageError(
+            raise SettingError(
                 f"{path} is of another history than the batches before it: put back all of "
                 f"{folder} as it was at one time"
             )
@@ -226,27 +228,27 @@ def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
             heard = Heard(tuple(found["counts"].values()), tuple(found["sums"].values()))
             progress = progress.after(heard)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"{path} is no verdict of that batch") from None
+            raise SettingError(f"{path} is no verdict of that batch") from None
     _check_no_later(folder, len(progress.heard) + 1)
     return progress
 
 
 def _check_told(path: Path, asked: BatchTerms) -> None:
-    """Refuse what people were told of a batch that is not this one. Raises UsageError."""
+    """Refuse what people were told of a batch that is not this one. Raises SettingError."""
     try:
         found = json.loads(path.read_text("utf-8"))
         digest, epsilon = found["digest"], found["local_epsilon"]
         ours = asked.to_json()["local_epsilon"]
         same = epsilon == ours or math.isclose(epsilon, ours, rel_tol=1e-9)
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is not what a batch asks: delete it") from None
+        raise SettingError(f"{path} is not what a batch asks: delete it") from None
     if digest != asked.digest:
-        raise UsageError(
+        raise SettingError(
             f"{path} is of another history than the batches before it: put back all of "
             f"{path.parent} as it was at one time"
         )
     if not same:
-        raise UsageError(
+        raise SettingError(
             f"{path} tells another local epsilon than this version of the program has: go on with "
             "the version that wrote it"
         )
@@ -266,7 +268,7 @@ def _shown(folder: Path, asked: BatchTerms) -> Path:
         aside.rename(place)
     except OSError as error:
         if not place.exists():  # else another process was first
-            raise UsageError(f"{place} cannot be written ({error.strerror})") from None
+            raise SettingError(f"{place} cannot be written ({error.strerror})") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return place
@@ -277,7 +279,7 @@ def _check_no_later(folder: Path, number: int) -> None:
     for path in folder.glob(f"batch-*/{VERDICT}"):
         told = path.parent.name.removeprefix("batch-")
         if told.isdigit() and int(told) >= number:
-            raise UsageError(
+            raise SettingError(
                 f"{path} was decided after batches that are missing: put back all of {folder} as "
                 "it was at one time"
             )

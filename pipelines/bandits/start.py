@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beam_ldp.pipelines.bandits.actions import read_actions
-from beam_ldp.pipelines.flags import UsageError, format_option, whole
+from beam_ldp.pipelines.flags import format_option, whole
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.protocols.bandits.elimination import Floats
@@ -134,7 +135,7 @@ def start(
         folder = os.path.abspath(state)
         terms = ServiceTerms(dataset, name or Path(folder).name, found.names, bandit, found.thetas)
         service = ServiceFolder.start(folder, terms)
-    except (ValueError, UsageError) as error:
+    except (ValueError, SettingError) as error:
         raise click.UsageError(str(error)) from None
     say_service(service, form)
     sys.stdout.flush()

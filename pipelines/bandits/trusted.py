@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from beam_ldp.accounting import PrivacyBound
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import Words
 from beam_ldp.protocols.bandits.central import CentralSums
-from beam_ldp.settings import Charge, Noise
+from beam_ldp.settings import Charge, Noise, SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.bandits.choice import BatchRecord
@@ -19,7 +18,7 @@ METHOD = "discrete Laplace noise on each sum"
 
 
 def check_reports(noise: Noise, charge: Charge) -> None:
-    """A UsageError for flags about what each person would randomize, and would be charged for."""
+    """A SettingError for flags about what each person would randomize, and would be charged for."""
     given = {
         "--people-store": charge.people_store,
         "--memoize-key-file": noise.key_file,
@@ -27,7 +26,7 @@ def check_reports(noise: Noise, charge: Charge) -> None:
     }
     for flag, value in given.items():
         if value is not None:
-            raise UsageError(
+            raise SettingError(
                 f"{flag} cannot be used with a service of --model central: people send rewards as "
                 "they are, without a local epsilon, and the server draws noise once, of each sum"
             )

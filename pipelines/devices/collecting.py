@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mean import Mean
@@ -33,7 +33,7 @@ from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-from beam_ldp.settings import Mechanism, Noise
+from beam_ldp.settings import Mechanism, Noise, SettingError
 from beam_ldp.settings.sections import MOST_PROMISED
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
@@ -252,12 +252,12 @@ def check_collected(
     """The settings, with every rule checked that holds for all reports from elsewhere.
 
     Raises:
-        UsageError: naming the flag and what is allowed.
+        SettingError: naming the flag and what is allowed.
     """
     if given["privacy"].get("allow_over_target") and "epsilon" not in given["privacy"]:
-        raise UsageError("--allow-over-target needs --epsilon, the target that may be exceeded")
+        raise SettingError("--allow-over-target needs --epsilon, the target that may be exceeded")
     if given["release"].get("frozen_values") and not agreed.terms.identity.key:
-        raise UsageError(
+        raise SettingError(
             "--frozen-values is for a second publication of the same reports, but the devices of "
             "this release draw new noise each time (unlike with `randomize --memoize-key-file`)"
         )
@@ -266,7 +266,7 @@ def check_collected(
     try:
         files = find_report_files(envelopes["reports"])
     except ValueError as error:
-        raise UsageError(f"--reports {error}") from None
+        raise SettingError(f"--reports {error}") from None
     level_key = absolute(envelopes.get("level_key"))
     kind = partial(
         CollectSettings,
@@ -296,18 +296,18 @@ def check_collected(
 
 
 def _read_as(agreed: ReleaseFile, level_key: str | None) -> LocalRandomizer:
-    """The mechanism of the reports as they are read, with a key or without. Raises UsageError."""
+    """The mechanism of the reports as they are read, with a key or without. Raises SettingError."""
     terms = agreed.terms
     if level_key is None:
         return terms.randomizer
     if len(reader_levels(terms)) < 2:
-        raise UsageError(
+        raise SettingError(
             f"--level-key {level_key}: these reports have one level, which everybody reads"
         )
     try:
         level = read_level_key(level_key, terms, "--level-key").level
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     return refinable(terms).at_level(level)
 
 
@@ -342,7 +342,7 @@ def _check_whose(settings: Settings[Any], agreed: ReleaseFile) -> None:
     terms = agreed.terms
     charged = not terms.simulated and ledger_url(settings) is not None
     if charged and settings.charge.privacy_unit == "user" and terms.identity.bounding == ROW:
-        raise UsageError(
+        raise SettingError(
             "a budget of people cannot be charged for this release: the number of rows per person "
             "was not bounded where its reports were made (bounding: row), so that a person with "
             "ten rows sent ten reports and would be charged for one. `randomize --user-id` draws "
@@ -360,7 +360,7 @@ def _check_named(given: Arguments, agreed: ReleaseFile) -> None:
         ("--privacy-unit", release.get("privacy_unit", "user"), identity.privacy_unit),
     ):
         if named and named != found:
-            raise UsageError(f"{flag} {named}: {given['reports']['release']} is of {found!r}")
+            raise SettingError(f"{flag} {named}: {given['reports']['release']} is of {found!r}")
 
 
 def count(
@@ -520,14 +520,14 @@ class CollectMean(DeviceReports, Mean):
 
     @classmethod
     def check_agreed(cls, given: Arguments, agreed: ReleaseFile) -> CollectMeanSettings:
-        """The settings, with every rule checked. Raises UsageError."""
+        """The settings, with every rule checked. Raises SettingError."""
         asked = given["question"]
         if "domain" in asked:
-            raise UsageError("--domain is for lists of values; these reports are about numbers")
+            raise SettingError("--domain is for lists of values; these reports are about numbers")
         if "postprocess" in asked:
-            raise UsageError("--postprocess is for frequencies; these reports are about numbers")
+            raise SettingError("--postprocess is for frequencies; these reports are about numbers")
         if "quantiles" in asked or "between" in asked:
-            raise UsageError("--quantiles and --between: these reports are about means")
+            raise SettingError("--quantiles and --between: these reports are about means")
         randomizer = agreed.terms.randomizer
         assert isinstance(randomizer, MeanRandomizer) and agreed.coordinates is not None
         shape_of(asked.get("shape"))

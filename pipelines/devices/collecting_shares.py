@@ -13,9 +13,10 @@ from beam_ldp.pipelines.devices.collecting import (
 )
 from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
+from beam_ldp.settings import SettingError
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class CollectShares(CollectMean):
 
     @classmethod
     def check_agreed(cls, given: Arguments, agreed: ReleaseFile) -> CollectMeanSettings:
-        """The settings, which keep what people were promised, or more. Raises UsageError."""
+        """The settings, which keep what people were promised, or more. Raises SettingError."""
         asked = agreed.asked
         assert isinstance(asked, DeviceSharesQuestion)
         privacy, path = given["privacy"], given["reports"]["release"]
@@ -45,11 +46,13 @@ class CollectShares(CollectMean):
             if value is None:
                 continue
             if value < promised if kept == "at least" else value > promised:
-                raise UsageError(f"--{name} must be {kept} {promised:,}, as {path} promises people")
+                raise SettingError(
+                    f"--{name} must be {kept} {promised:,}, as {path} promises people"
+                )
         if privacy.get("allow_over_target"):
-            raise UsageError(f"--allow-over-target: {path} promises people a privacy cost")
+            raise SettingError(f"--allow-over-target: {path} promises people a privacy cost")
         if given["shuffle"].get("output", "statistic") != "statistic":
-            raise UsageError(
+            raise SettingError(
                 "--shuffle-output must be statistic: shares are added up, and none of them leaves"
             )
         told: dict[str, dict[str, Any]] = {

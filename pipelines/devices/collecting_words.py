@@ -23,7 +23,7 @@ from beam_ldp.pipelines.devices.collecting import (
 from beam_ldp.pipelines.devices.later_levels import later_level
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, release_of_level
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.outputs import place_columns
@@ -39,6 +39,7 @@ from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.answer import SCHEMA, WordAnswer
 from beam_ldp.pipelines.words.choice import WordRecord, asks_of, levels_of
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.word_levels import EstimateLevel
 
@@ -81,17 +82,17 @@ class CollectWords(DeviceReports, FrequentWords):
 
     @classmethod
     def check_agreed(cls, given: Arguments, agreed: ReleaseFile) -> CollectSettings[WordQuestion]:
-        """The settings, with every rule checked. Raises UsageError."""
+        """The settings, with every rule checked. Raises SettingError."""
         asked = agreed.asked
         assert isinstance(asked, DeviceWordsQuestion)
         for home, name in _DECIDED:
             if name in given[home]:
-                raise UsageError(
+                raise SettingError(
                     f"{USAGE.flag_of(f'{home}.{name}')}: the question of the level says it, or it "
                     "does not go with a search for words"
                 )
         if given["shuffle"].get("output", "statistic") != "statistic":
-            raise UsageError("--shuffle-output must be statistic: only the sum of a level leaves")
+            raise SettingError("--shuffle-output must be statistic: only the sum of a level leaves")
         told: dict[str, dict[str, Any]] = {
             "shuffle": {"min_reports": asked.least[asked.level], "output": "statistic"},
             "privacy": {

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
 from beam_ldp.pipelines.devices.release_file import release_of_level
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_errors, ledger_url
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
@@ -37,7 +37,7 @@ def later_level(
         identity: its own.
 
     Raises:
-        UsageError: if the ledger that is named holds no charge of the first level.
+        SettingError: if the ledger that is named holds no charge of the first level.
     """
     url = ledger_url(settings)
     if url is None:
@@ -52,7 +52,7 @@ def later_level(
         ledger = BudgetLedger(url)
         charge = ledger.published(search)
     if charge is None:
-        raise UsageError(
+        raise SettingError(
             f"--ledger: level 1 of this search ({search.release_id!r}) was not collected with this "
             "ledger, which is charged there for all levels"
         )

@@ -9,13 +9,13 @@ from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.tables import plan_table
-from beam_ldp.settings import People
+from beam_ldp.settings import People, SettingError
 
 _READS_ROWS = (
     ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
@@ -23,19 +23,19 @@ _READS_ROWS = (
 
 
 def refuse_rows(usage: Usage, given: Arguments, reader: str) -> None:
-    """A UsageError for what only a program that reads rows is told, as `reader` does."""
+    """A SettingError for what only a program that reads rows is told, as `reader` does."""
     for home, name in _READS_ROWS:
         if given[home].get(name) not in (None, "", ()):
-            raise UsageError(
+            raise SettingError(
                 f"{usage.flag_of(f'{home}.{name}')} is for {reader}: with --publish devices "
                 "answer, and `beam-ldp collect` is charged"
             )
 
 
 def need_a_row_of_each(people: People) -> None:
-    """A UsageError where nobody said which row of a person a device takes."""
+    """A SettingError where nobody said which row of a person a device takes."""
     if people.id is None and not people.one_row:
-        raise UsageError(
+        raise SettingError(
             "give --user-id, the column by which devices draw one row of each person, or "
             "--one-row-per-person"
         )

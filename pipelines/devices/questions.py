@@ -14,7 +14,6 @@ import numpy as np
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
@@ -25,6 +24,7 @@ from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean import ScalarMean, SplitAndMixMean
 from beam_ldp.randomizers.questions import Questions
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.outcomes import outcome_digest
 from beam_ldp.transforms.questions import LevelsQuestion
 from beam_ldp.transforms.rewards import reward_digest
@@ -450,6 +450,6 @@ def _number_question(found: dict[str, Any]) -> NumberQuestion:
         raise ValueError("questions hold a value of the wrong type") from None
     try:
         check_number_question(wanted)
-    except UsageError as error:
+    except SettingError as error:
         raise ValueError(f"questions: {error}") from None
     return wanted

@@ -22,12 +22,13 @@ import numpy as np
 
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.settings import absolute
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES, UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES
 from beam_ldp.randomizers.wire_stream import StreamPart, margin, read_part
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.wire.file_parts import PartReader, find_parts
 
 if TYPE_CHECKING:
@@ -49,36 +50,36 @@ _CLASHES = {
 
 
 def with_recover_key(given: Arguments) -> Arguments:
-    """What was given, its noise under the key that this run makes. Raises UsageError."""
+    """What was given, its noise under the key that this run makes. Raises SettingError."""
     named = given["release"].get("recover_key_file")
     if named is None:
         return given
     for (home, name), said in _CLASHES.items():
         if given[home].get(name) not in (None, "", ()):
-            raise UsageError(f"{FLAG} excludes {said}")
+            raise SettingError(f"{FLAG} excludes {said}")
     if "domain" not in given["question"] or len(given["question"].get("column", ())) > 1:
-        raise UsageError(f"{FLAG} is for values of one list: a single --column, and its --domain")
+        raise SettingError(f"{FLAG} is for values of one list: a single --column, and its --domain")
     if given["mechanism"].get("name", "auto") != "auto":
-        raise UsageError(f"{FLAG} excludes --mechanism: it is RecoverableResponse")
+        raise SettingError(f"{FLAG} excludes --mechanism: it is RecoverableResponse")
     if given["people"].get("id") is None:
-        raise UsageError(f"{FLAG} needs --user-id: who consents later is known by it")
+        raise SettingError(f"{FLAG} needs --user-id: who consents later is known by it")
     path = _new_place(named, given["output"]["folder"])
     return Arguments({"release": {"key_file": path}}, []).over(given)
 
 
 def _new_place(path: str, folder: str) -> str:
     if not outputs.is_local(path):
-        raise UsageError(f"{FLAG} {path} must be a path of this machine: the key stays here")
+        raise SettingError(f"{FLAG} {path} must be a path of this machine: the key stays here")
     place = str(absolute(path.removeprefix("file://")))
     if os.path.lexists(place):
-        raise UsageError(
+        raise SettingError(
             f"{FLAG} {path} exists: every run makes a key of its own, for two values of a person "
             "under one key tell their difference. If a run was killed and wrote no reports, remove "
             "the file"
         )
     within = os.path.realpath(folder) if outputs.is_local(folder) else folder
     if os.path.realpath(place).startswith(within.rstrip("/") + "/"):
-        raise UsageError(f"{FLAG} must lie outside of --output {folder}, which is public")
+        raise SettingError(f"{FLAG} must lie outside of --output {folder}, which is public")
     return place
 
 

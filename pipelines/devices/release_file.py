@@ -21,7 +21,6 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceSharesQuestion,
     DeviceWordsQuestion,
 )
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
@@ -29,6 +28,7 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import DIGEST_BYTES, ReleaseTerms
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.files import reason
 
 RELEASE_FILE = "release.json"
@@ -199,20 +199,20 @@ def load_release(path: str) -> ReleaseFile:
     """What a `release.json` holds.
 
     Raises:
-        UsageError: if it cannot be read, or contradicts itself.
+        SettingError: if it cannot be read, or contradicts itself.
     """
     try:
         with FileSystems.open(path, "application/octet-stream") as file:
             content = file.read()
     except Exception as error:
-        raise UsageError(f"--release {path}: cannot be read ({reason(path, error)})") from None
+        raise SettingError(f"--release {path}: cannot be read ({reason(path, error)})") from None
     try:
         found = json.loads(content)
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
         return ReleaseFile.from_json(found)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--release {path}: {error}") from None
+        raise SettingError(f"--release {path}: {error}") from None
 
 
 def labels_of(columns: Sequence[str], dimension: int) -> tuple[str, ...]:

@@ -8,12 +8,13 @@ from beam_ldp.pipelines.bandit_advance import OpenBatch
 from beam_ldp.pipelines.devices.questions import DeviceRewardQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import DeviceValues, check_new, refuse_decided
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Planner, Rows
 from beam_ldp.pipelines.settings import Settings, checked, need, settings_from, with_files
 from beam_ldp.pipelines.usage import randomize
 from beam_ldp.pipelines.usage.bandit_advance import RewardQuestion
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.rewards import RewardQuery
 
 # What goes with the release.json of a batch: everything else is in it, or means nothing here.
@@ -35,7 +36,7 @@ class RewardValues(DeviceValues):
         release: what the bandit published.
 
     Raises:
-        UsageError: where the flags say what the release has decided, or do not fit.
+        SettingError: where the flags say what the release has decided, or do not fit.
     """
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
@@ -61,7 +62,7 @@ class RewardValues(DeviceValues):
         }  # fmt: skip
         column = tuple(given["question"].get("column") or (asked.column,))
         if len(column) > 1:
-            raise UsageError("--column must name one column")
+            raise SettingError("--column must name one column")
         question = RewardQuestion(reward=column[0])
         settings = settings_from(Arguments(decided, []).over(given), usage, question, Settings)
         return with_files(checked(settings))

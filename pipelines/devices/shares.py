@@ -17,13 +17,14 @@ from beam_ldp.pipelines.devices.values import (
     refuse_decided,
     release_of_mean,
 )
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean, checked_mean
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage import mean, randomize
 from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.composite import bounding_of
 
 # The question -----------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ def publish(given: Arguments, console: Console) -> int:
     """Write the question, for devices; nobody's rows are read.
 
     Raises:
-        UsageError, OutputError: before anything is written.
+        SettingError, OutputError: before anything is written.
     """
     usage = mean.USAGE
     refuse_rows(usage, given, "a mean of rows")
@@ -43,7 +44,7 @@ def publish(given: Arguments, console: Console) -> int:
     need_a_row_of_each(program.settings.people)
     choice = program.choose()
     if choice.mechanism.protects_alone:
-        raise UsageError(
+        raise SettingError(
             f"--publish is for shares, and {type(choice.mechanism).__name__} sends none: give "
             "--trust-shuffler with a central target, or let `beam-ldp randomize` write the question"
         )
@@ -59,9 +60,9 @@ class _Published(Mean):
         asked = self.settings.question
         names = [name.strip() for part in asked.column for name in part.split(",") if name.strip()]
         if len(set(names)) < len(names) or any(set("*?[") & set(name) for name in names):
-            raise UsageError("--column must name each column once, without globs, with --publish")
+            raise SettingError("--column must name each column once, without globs, with --publish")
         if asked.dimension is not None and len(names) > 1 and asked.dimension != len(names):
-            raise UsageError("--dimension is for a single column of lists")
+            raise SettingError("--dimension is for a single column of lists")
         return names, asked.dimension or len(names)
 
 
@@ -88,7 +89,7 @@ class ShareValues(DeviceValues):
         asked: what it promises.
 
     Raises:
-        UsageError: where the flags say what the release has decided, or do not fit; without
+        SettingError: where the flags say what the release has decided, or do not fit; without
             `--trust-shuffler`, since a file that somebody published declares nothing for these
             people.
     """
@@ -102,9 +103,9 @@ class ShareValues(DeviceValues):
         need(usage, given, "source.paths", "output.folder")
         path = given["release"]["release"]
         if release.terms.simulated:
-            raise UsageError(f"--release {path}: a simulation, which people do not take part in")
+            raise SettingError(f"--release {path}: a simulation, which people do not take part in")
         if not given["privacy"].get("trust_shuffler"):
-            raise UsageError(
+            raise SettingError(
                 f"--release {path} asks for shares, which protect nobody unless whoever collects "
                 "them is trusted: declare it with --trust-shuffler"
             )
@@ -115,9 +116,9 @@ class ShareValues(DeviceValues):
         found, rule = self.program.labels, bounding_of(self.settings.people)
         assert release.coordinates is not None
         if found != release.coordinates.names:
-            raise UsageError(f"--column: {path} is about {', '.join(release.coordinates.names)}")
+            raise SettingError(f"--column: {path} is about {', '.join(release.coordinates.names)}")
         if rule != self.identity.bounding:
-            raise UsageError(
+            raise SettingError(
                 f"--user-id: {path} has the rule {self.identity.bounding!r}, and not {rule!r}"
             )
 

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.devices.recovery import with_recover_key
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
 from beam_ldp.pipelines.experiments.choice import OutcomeSettings, checked_outcomes
 from beam_ldp.pipelines.experiments.run import Experiment
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
@@ -40,6 +40,7 @@ from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse,
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms import DeviceSide
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key
@@ -53,13 +54,13 @@ _OF_LISTS = ("domain", "bins", "quantiles", "between")
 
 
 def check(given: Arguments) -> DeviceValues:
-    """What to make reports of, with every rule checked. Raises UsageError."""
+    """What to make reports of, with every rule checked. Raises SettingError."""
     if given["release"].get("release"):
         return _as_published(given)
     if given["question"].get("experiment"):
         return OutcomeValues(given)
     if "look" in given["question"]:
-        raise UsageError("--look needs --experiment, whose looks they are")
+        raise SettingError("--look needs --experiment, whose looks they are")
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
     readers = Readers.of(given)
     given = _with_target(with_recover_key(given), readers)
@@ -69,21 +70,21 @@ def check(given: Arguments) -> DeviceValues:
     if not numbers:
         recoverable = "recover_key_file" in given["release"]
         if recoverable and readers is not None:
-            raise UsageError("--recover-key-file and --levels exclude each other")
+            raise SettingError("--recover-key-file and --levels exclude each other")
         return ListValues(_check_list(given), reports, readers, recoverable)
     if readers is not None:
-        raise UsageError("--levels is for values of a list, and for a number in bins")
+        raise SettingError("--levels is for values of a list, and for a number in bins")
     flag = USAGE.flag_of(f"question.{numbers[0]}")
     for home, names in (("question", _OF_LISTS), ("people", ("group_by", "groups"))):
         for name in names:
             if name in given[home]:
-                raise UsageError(
+                raise SettingError(
                     f"{flag} is for numbers, {USAGE.flag_of(f'{home}.{name}')} for values of a list"
                 )
     if "random_bits" in given["mechanism"]:
-        raise UsageError("--random-bits is for values of a list")
+        raise SettingError("--random-bits is for values of a list")
     if given["question"].get("bad_rows") == "other":
-        raise UsageError("--bad-rows of numbers must be dead-letter or zero")
+        raise SettingError("--bad-rows of numbers must be dead-letter or zero")
     return NumberValues(check_mean(given, USAGE), reports)
 
 
@@ -105,19 +106,19 @@ def _as_published(given: Arguments) -> DeviceValues:
 
 
 def refuse_decided(given: Arguments, taken: Mapping[str, set[str]], published: str) -> None:
-    """A UsageError for what a published question has decided, or its answers know nothing of."""
+    """A SettingError for what a published question has decided, or its answers know nothing of."""
     for home, section in given.settings.items():
         for name in sorted(set(section) - taken.get(home, set())):
-            raise UsageError(
+            raise SettingError(
                 f"{USAGE.flag_of(f'{home}.{name}')}: --release says it, or it does not go with "
                 f"{published}"
             )
 
 
 def check_new(folder: str) -> None:
-    """A UsageError where something is: people whose values are randomized twice pay twice."""
+    """A SettingError where something is: people whose values are randomized twice pay twice."""
     if is_there(folder):
-        raise UsageError(
+        raise SettingError(
             f"--output {folder} exists: reports go into a new folder, for people whose "
             "values are randomized twice pay twice"
         )
@@ -140,7 +141,7 @@ def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
         given = told.over(given)
     privacy = given["privacy"]
     if ("epsilon" in privacy) == ("local_epsilon" in privacy):
-        raise UsageError("give one of --epsilon (central target) and --local-epsilon")
+        raise SettingError("give one of --epsilon (central target) and --local-epsilon")
     if "epsilon" in privacy:
         return given
     alone_too = (
@@ -149,7 +150,7 @@ def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
     central = [f"privacy.{name}" for name in privacy if name not in alone_too]
     central += [f"shuffle.{name}" for name in given["shuffle"]]
     if central:
-        raise UsageError(
+        raise SettingError(
             f"{USAGE.flag_of(central[0])} needs --epsilon: what a report promises by itself "
             "does not depend on it"
         )
@@ -162,9 +163,9 @@ def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
 
 def _check_list(given: Arguments) -> FrequencySettings:
     if given["question"].get("bad_rows") == "zero":
-        raise UsageError("--bad-rows of a list must be dead-letter or other")
+        raise SettingError("--bad-rows of a list must be dead-letter or other")
     if not {"domain", *_OF_LISTS} & set(given["question"]):
-        raise UsageError(
+        raise SettingError(
             "give --domain or --bins for values of a list, or --radius, --range, --ranges or "
             "--norm for numbers"
         )
@@ -234,22 +235,24 @@ class Readers:
 
     @classmethod
     def of(cls, given: Arguments) -> Readers | None:
-        """As the flags tell; None without. Raises UsageError."""
+        """As the flags tell; None without. Raises SettingError."""
         told = given["privacy"]
         text, secret = told.get("levels"), told.get("level_secret")
         if (text is None) != (secret is None):
-            raise UsageError("--levels and --level-secret belong together")
+            raise SettingError("--levels and --level-secret belong together")
         if text is None or secret is None:
             return None
         for name in ("epsilon", "local_epsilon"):
             if name in told:
-                raise UsageError(f"--levels stands in place of {USAGE.flag_of(f'privacy.{name}')}")
+                raise SettingError(
+                    f"--levels stands in place of {USAGE.flag_of(f'privacy.{name}')}"
+                )
         try:
             levels = checked_levels([float(level) for level in text.split(",")])
         except ValueError:
             levels = ()
         if len(levels) < 2:
-            raise UsageError(
+            raise SettingError(
                 "--levels must be two or more numbers > 0 that decrease, separated by commas, got "
                 f"{text}"
             )
@@ -258,7 +261,7 @@ class Readers:
     def check_alone(
         self, settings: FrequencySettings, several: bool, reports_per_envelope: int
     ) -> None:
-        """A UsageError for what does not go with levels."""
+        """A SettingError for what does not go with levels."""
         with_it = {
             "several questions or a tree of bins": several,
             "--group-by": settings.people.group_by is not None,
@@ -267,9 +270,9 @@ class Readers:
         }
         for what, given in with_it.items():
             if given:
-                raise UsageError(f"--levels does not go with {what}")
+                raise SettingError(f"--levels does not go with {what}")
         if settings.noise.key_file not in (None, self.secret):
-            raise UsageError(
+            raise SettingError(
                 "--memoize-key-file must be the file of --level-secret: one secret decides what "
                 "a person's report and its envelope are"
             )
@@ -278,7 +281,7 @@ class Readers:
 class ListValues(DeviceValues):
     """Values of a public list, or of several; a number in bins, or in a tree over them.
 
-    Raises UsageError where no mechanism fits the flags.
+    Raises SettingError where no mechanism fits the flags.
     """
 
     def __init__(
@@ -335,7 +338,7 @@ class ListValues(DeviceValues):
 
 
 class NumberValues(DeviceValues):
-    """A number or a vector of them. Raises UsageError where no mechanism fits the flags."""
+    """A number or a vector of them. Raises SettingError where no mechanism fits the flags."""
 
     def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
         self.settings: MeanSettings = settings
@@ -348,7 +351,7 @@ class NumberValues(DeviceValues):
 def release_of_mean(
     program: Mean, randomizer: MeanRandomizer, reports_per_envelope: int = 1
 ) -> ReleaseFile:
-    """A mean as devices and collector agree upon it. Raises UsageError."""
+    """A mean as devices and collector agree upon it. Raises SettingError."""
     coordinates, asked = Coordinates(program.labels, program.ranges), None
     if not randomizer.protects_alone:
         asked = _promised(program, reports_per_envelope)
@@ -357,11 +360,11 @@ def release_of_mean(
 
 
 def _promised(program: Mean, reports_per_envelope: int) -> DeviceSharesQuestion:
-    """What people are told who send shares. Raises UsageError."""
+    """What people are told who send shares. Raises SettingError."""
     settings, privacy = program.settings, program.settings.privacy
     assert privacy.epsilon is not None  # else no mechanism of shares is offered
     if reports_per_envelope != 1:
-        raise UsageError(
+        raise SettingError(
             "--reports-per-envelope must be 1 for shares: an envelope is all that one person "
             "sends, and counts whole or not"
         )
@@ -387,13 +390,13 @@ _WITH_EXPERIMENT = {
 
 
 class OutcomeValues(DeviceValues):
-    """Outcomes of an experiment, as its plan asks for them. Raises UsageError."""
+    """Outcomes of an experiment, as its plan asks for them. Raises SettingError."""
 
     def __init__(self, given: Arguments) -> None:
         for home, section in given.settings.items():
             for name in set(section) - _WITH_EXPERIMENT.get(home, set()):
                 flag = USAGE.flag_of(f"{home}.{name}")
-                raise UsageError(f"{flag} does not go with --experiment, whose plan says it")
+                raise SettingError(f"{flag} does not go with --experiment, whose plan says it")
         need(USAGE, given, "source.paths", "release.dataset", "output.folder")
         check_new(given["output"]["folder"])
         asked = dict(given["question"])
@@ -427,11 +430,11 @@ def terms_of(
     those know, to that.
 
     Raises:
-        UsageError: for names that are none.
+        SettingError: for names that are none.
     """
     settings = program.settings
     if reports_per_envelope != 1 and settings.noise.key_file is not None:
-        raise UsageError(
+        raise SettingError(
             "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
             "envelope of their own, by which copies are recognized"
         )
@@ -453,4 +456,4 @@ def terms_of(
             identity = identity.committed(read_key(readers.secret, "--level-secret"))
         return ReleaseTerms(randomizer, identity, settings.noise.simulated)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None

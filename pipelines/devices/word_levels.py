@@ -19,7 +19,7 @@ from beam_ldp.pipelines.devices.release_file import (
     release_of_level,
 )
 from beam_ldp.pipelines.devices.values import DeviceValues, is_there
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import checked as checked_settings
@@ -29,6 +29,7 @@ from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
 from beam_ldp.pipelines.words.choice import WordSettings, checked_words
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.composite import bounding_of
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.word_levels import WordsOfLevel
@@ -40,7 +41,7 @@ def publish(given: Arguments, console: Console) -> int:
     """Write the first question of a search, for devices; nobody's rows are read.
 
     Raises:
-        UsageError, OutputError: before anything is written.
+        SettingError, OutputError: before anything is written.
     """
     usage = heavy_hitters.USAGE
     need(usage, given, "privacy.delta", "release.dataset", "release.id", "output.folder")
@@ -66,7 +67,7 @@ def publish(given: Arguments, console: Console) -> int:
         )
         release = release_of_level(asked, search)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     choice = program.choose()
     levels = len(program.protocol.levels)
     write_question(program, choice, release, console, f"the question of level 1 of {levels}")
@@ -74,10 +75,10 @@ def publish(given: Arguments, console: Console) -> int:
 
 
 def _check_published(given: Arguments) -> None:
-    """A UsageError for what does not go with devices that answer."""
+    """A SettingError for what does not go with devices that answer."""
     refuse_rows(heavy_hitters.USAGE, given, "a search that reads rows")
     if given["question"].get("assignment") == "secret":
-        raise UsageError(
+        raise SettingError(
             "--assignment must be visible with --publish: whoever receives a report of a device "
             "sees which level was asked when it came"
         )
@@ -102,7 +103,7 @@ class WordValues(DeviceValues):
 
     The output is this machine's folder of one search: reports of a level stand in a folder of their
     own, and another search of the same name, or another question of a level that was answered, is
-    refused. Raises UsageError where that is so, and for flags that a question has decided.
+    refused. Raises SettingError where that is so, and for flags that a question has decided.
     """
 
     settings: WordSettings
@@ -113,13 +114,13 @@ class WordValues(DeviceValues):
         need(usage, given, "source.paths", "people.id", "release.key_file", "output.folder")
         for home, taken in _TAKEN.items():
             for name in sorted(set(given[home]) - taken):
-                raise UsageError(
+                raise SettingError(
                     f"{usage.flag_of(f'{home}.{name}')}: --release says it, or it does not go "
                     "with a search"
                 )
         path = given["release"]["release"]
         if not isinstance(release.asked, DeviceWordsQuestion):
-            raise UsageError(f"--release {path}: not a question that was published for devices")
+            raise SettingError(f"--release {path}: not a question that was published for devices")
         self.asked, self.release = release.asked, release
         self.settings = self._settings(given)
         self._check_names(path)
@@ -143,7 +144,7 @@ class WordValues(DeviceValues):
         given = Arguments(decided, []).over(given)
         told = given["question"]
         if told.get("bad_rows") == "zero":
-            raise UsageError("--bad-rows of words must be dead-letter or other")
+            raise SettingError("--bad-rows of words must be dead-letter or other")
         question = WordQuestion(
             column=tuple(told.get("column") or (self.asked.column,)),
             max_bytes=protocol.code.max_bytes,
@@ -152,7 +153,7 @@ class WordValues(DeviceValues):
             **({"bad_rows": told["bad_rows"]} if "bad_rows" in told else {}),
         )
         if len(question.column) > 1:
-            raise UsageError("--column must name one column")
+            raise SettingError("--column must name one column")
         settings = settings_from(given, usage, question, WordSettings)
         return with_files(checked_settings(settings))
 
@@ -163,9 +164,9 @@ class WordValues(DeviceValues):
             ("--release-id", settings.noise.id, identity.release_id),
         ):
             if told != said:
-                raise UsageError(f"{flag} {told}: {path} is of {said!r}")
+                raise SettingError(f"{flag} {told}: {path} is of {said!r}")
         if identity.bounding not in (ONE_ROW_DECLARED, one_row_of(settings.people.id or "")):
-            raise UsageError(
+            raise SettingError(
                 f"--user-id {settings.people.id}: the search has the rule {identity.bounding!r}"
             )
 
@@ -176,15 +177,15 @@ class WordValues(DeviceValues):
         if is_there(known):
             with FileSystems.open(known, "application/octet-stream") as file:
                 if json.loads(file.read()) != json.loads(search):
-                    raise UsageError(
+                    raise SettingError(
                         f"--output {root} holds answers to another search, or to another plan "
                         "under its name: people who answer both pay twice"
                     )
         elif is_there(root):
-            raise UsageError(f"--output {root} exists, and is no folder of answers to a search")
+            raise SettingError(f"--output {root} exists, and is no folder of answers to a search")
         if is_there(folder):
             same = load_release(f"{folder}/{RELEASE_FILE}").terms.digest == self.terms_digest
-            raise UsageError(
+            raise SettingError(
                 f"--output {root}: this level was answered before"
                 + (
                     "; send those reports again, they are what a new run would draw"

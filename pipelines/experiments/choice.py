@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_ldp.experiments import ExperimentPlan
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import expected_price
@@ -27,28 +27,29 @@ from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.ab_test import USAGE, OutcomeQuestion
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.outcomes import decision_id, least_reports
 
 OutcomeSettings = Settings[OutcomeQuestion]
 
 
 def read_plan(path: str) -> ExperimentPlan:
-    """The plan of a file that `ab-test design` wrote. Raises UsageError."""
+    """The plan of a file that `ab-test design` wrote. Raises SettingError."""
     try:
         stored = json.loads(Path(path).read_text("utf-8"))
         if not isinstance(stored, dict):
             raise ValueError("a plan is a JSON object")
         return ExperimentPlan.from_json(stored)
     except OSError as error:
-        raise UsageError(f"--design {path}: cannot be read ({error.strerror})") from None
+        raise SettingError(f"--design {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise UsageError(f"--design {path}: {error}") from None
+        raise SettingError(f"--design {path}: {error}") from None
 
 
 def checked_outcomes(
     given: Arguments, usage: Usage = USAGE
 ) -> tuple[OutcomeSettings, ExperimentPlan]:
-    """The settings and the plan, with every rule checked. Raises UsageError.
+    """The settings and the plan, with every rule checked. Raises SettingError.
 
     Args:
         given: what was asked for.
@@ -84,23 +85,23 @@ def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> Non
     question, people = settings.question, settings.people
     outcome, arm = usage.flag_of("question.column"), usage.flag_of("people.group_by")
     if len(question.column) > 1:
-        raise UsageError(f"{outcome} must name one column: another outcome is another experiment")
+        raise SettingError(f"{outcome} must name one column: another outcome is another experiment")
     if plan.kind == "compound" or plan.value_range is not None:
-        raise UsageError(
+        raise SettingError(
             "--design: outcomes are 0 or 1 here; a numeric or compound plan is decided from counts "
             "by `ExperimentPlan.decide`"
         )
     if question.look > plan.looks and plan.spending != "anytime":
-        raise UsageError(
+        raise SettingError(
             f"--look must be at most {plan.looks}, the looks of the plan, got {question.look}"
         )
     if (plan.kind == "arms") != (people.group_by is not None):
         names = ", ".join(plan.arms)
         if plan.kind == "arms":
-            raise UsageError(f"{arm} is missing: which column holds the arms {names}?")
-        raise UsageError(f"{arm} is for plans of several arms; this one has a single sample")
+            raise SettingError(f"{arm} is missing: which column holds the arms {names}?")
+        raise SettingError(f"{arm} is for plans of several arms; this one has a single sample")
     if people.group_by is not None and people.group_by in (*question.column, people.id):
-        raise UsageError(f"{arm} must name a column that is used for nothing else")
+        raise SettingError(f"{arm} must name a column that is used for nothing else")
 
 
 class ExperimentPlanner(Planner[OutcomeSettings]):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from beam_ldp.experiments import ArmCounts, ExperimentPlan, Verdict
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.settings import SettingError
 
 Counts = Mapping[str, ArmCounts]
 
@@ -31,7 +31,7 @@ def earlier_looks(design: str, plan: ExperimentPlan, look: int) -> tuple[Counts,
     """The counts of the looks before this one.
 
     Raises:
-        UsageError: if one of them is missing, of another plan, or ended the experiment.
+        SettingError: if one of them is missing, of another plan, or ended the experiment.
     """
     found = []
     for number in range(1, look):
@@ -41,14 +41,14 @@ def earlier_looks(design: str, plan: ExperimentPlan, look: int) -> tuple[Counts,
             counts = {arm: ArmCounts(*told["counts"][arm]) for arm in plan.arms}
             digest, decision = told["digest"], told["decision"]
         except (OSError, ValueError, KeyError, TypeError):
-            raise UsageError(
+            raise SettingError(
                 f"--look {look} goes on from look {number}, which {path} should hold: decide it "
                 "first, or put the file back"
             ) from None
         if digest != plan.digest:
-            raise UsageError(f"{path} is of another plan than --design {design}")
+            raise SettingError(f"{path} is of another plan than --design {design}")
         if decision == "effect" or (decision != "go on" and plan.spending != "anytime"):
-            raise UsageError(f"the experiment ended at look {number}: {decision}")
+            raise SettingError(f"the experiment ended at look {number}: {decision}")
         found.append(counts)
     return tuple(found)
 
@@ -57,10 +57,10 @@ def check_undecided(design: str, look: int) -> None:
     """Refuse, before anybody's privacy is spent, what would give other counts than those decided.
 
     Raises:
-        UsageError: if the look was decided.
+        SettingError: if the look was decided.
     """
     if (path := place(design, look)).exists():
-        raise UsageError(
+        raise SettingError(
             f"this look was decided before: see {path}. With fresh noise the counts would be "
             "others, and a plan decides once; with --memoize-key-file the same reports give the "
             "same verdict. For more people make a new plan, or one with looks"

@@ -142,7 +142,7 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises UsageError."""
+    """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(Experiment, given)
 
 

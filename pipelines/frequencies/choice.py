@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.numbers import NumberTree, number_question_of
 from beam_ldp.pipelines.frequencies.questions import (
     FrequencySettings,
@@ -37,6 +37,7 @@ from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
+from beam_ldp.settings import SettingError
 
 
 class FrequencyPlanner(Planner[FrequencySettings]):
@@ -59,7 +60,7 @@ class FrequencyPlanner(Planner[FrequencySettings]):
         self.domain: PublicList | Bins = lists[0] if wanted is None else wanted.bins
         self.survey = survey_of(settings, lists)
         if self.survey is None and settings.question.design != "auto":
-            raise UsageError("--design is for several questions: name several columns")
+            raise SettingError("--design is for several questions: name several columns")
         self.groups = groups
 
     def choose(self) -> Choice[Any]:
@@ -105,7 +106,7 @@ def choose(settings: Settings[Any], domain_size: int) -> Choice[Any]:
         domain_size: values of the public list, `other` included.
 
     Raises:
-        UsageError: if the mechanism's name is unknown, or none fits.
+        SettingError: if the mechanism's name is unknown, or none fits.
     """
     num_reports = settings.planned_reports
     randomizer = oracle_for(settings, domain_size, num_reports)
@@ -135,7 +136,7 @@ def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> F
         return _short_enough((short or found)[0], settings)
     plans = [plan for plan in plans_of(settings, domain_size) if not plan.excluded]
     if not plans:
-        raise UsageError("no mechanism fits these flags (see `beam-ldp plan frequency`)")
+        raise SettingError("no mechanism fits these flags (see `beam-ldp plan frequency`)")
     randomizer = plans[0].randomizer
     assert randomizer is not None
     return randomizer
@@ -172,24 +173,24 @@ def _tuned(
 
 
 def _named(settings: Settings[Any], domain_size: int) -> list[Callable[[float], FrequencyOracle]]:
-    """What makes the variants of the named mechanism. Raises UsageError."""
+    """What makes the variants of the named mechanism. Raises SettingError."""
     name, random_bits = settings.mechanism.name, settings.mechanism.random_bits
     try:
         kind: type[FrequencyOracle] = mechanism_of(name, "frequency", auto=True)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     if issubclass(kind, RecoverableResponse):
-        raise UsageError(f"--mechanism {name} belongs to `beam-ldp randomize --recover-key-file`")
+        raise SettingError(f"--mechanism {name} belongs to `beam-ldp randomize --recover-key-file`")
 
     def build(local_epsilon: float, **options: Any) -> FrequencyOracle:
         try:
             return kind(domain_size, local_epsilon, **options)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"--mechanism {name}: {error}") from None
+            raise SettingError(f"--mechanism {name}: {error}") from None
 
     variants = list(variants_of(kind, domain_size, random_bits))
     if not variants:
-        raise UsageError(f"--mechanism {name} needs --random-bits")
+        raise SettingError(f"--mechanism {name} needs --random-bits")
     return [partial(build, **options) for options in variants]
 
 
@@ -198,27 +199,27 @@ def _short_enough(randomizer: FrequencyOracle, settings: Settings[Any]) -> Frequ
         settings.mechanism.max_bits is not None
         and randomizer.bits_per_report > settings.mechanism.max_bits
     ):
-        raise UsageError(
+        raise SettingError(
             f"--mechanism {settings.mechanism.name} sends {randomizer.bits_per_report} bits, "
             f"--max-bits is {settings.mechanism.max_bits}"
         )
     if settings.mechanism.random_bits is not None:
         lacks = randomizer.lacks_random_bits(settings.mechanism.random_bits)
         if lacks:
-            raise UsageError(f"--mechanism {settings.mechanism.name}: {lacks}")
+            raise SettingError(f"--mechanism {settings.mechanism.name}: {lacks}")
     return randomizer
 
 
 def checked_frequency(given: Arguments, usage: Usage, *, stream: bool = False) -> FrequencySettings:
-    """The settings, with every rule checked that needs no files. Raises UsageError."""
+    """The settings, with every rule checked that needs no files. Raises SettingError."""
     settings = settings_from(given, usage, question_of(given, usage), FrequencySettings)
     check_groups(settings)
     several = len(settings.question.columns) > 1 or len(settings.question.domains) > 1
     numbers = settings.question.numbers
     if settings.mechanism.random_bits is not None and (several or numbers and numbers.needs_tree):
-        raise UsageError("--random-bits is for a single question to each person")
+        raise SettingError("--random-bits is for a single question to each person")
     if settings.mechanism.random_bits is not None and settings.noise.memoized:
-        raise UsageError(
+        raise SettingError(
             "--random-bits needs rows and coins that the value does not decide; those of "
             "--memoize-key-file follow from it: leave one of the two out"
         )
@@ -229,7 +230,7 @@ def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
     """What is asked: columns, lists, bins.
 
     Raises:
-        UsageError: naming the flag and what is allowed.
+        SettingError: naming the flag and what is allowed.
     """
     question: FrequencyQuestion = section_from(given, usage, "question", FrequencyQuestion)
     numbers = number_question_of(question)
@@ -237,7 +238,7 @@ def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
         need(usage, given, "question.domain")
     columns = columns_of(question)
     if numbers is not None and len(columns) > 1:
-        raise UsageError(
+        raise SettingError(
             "--bins takes a single --column; to combine lists and bins, write a pipeline of your "
             "own (PrivateQuestions, docs/questions.md)"
         )
@@ -253,9 +254,9 @@ def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
 
 
 def check_postprocess(question: FrequencyQuestion) -> None:
-    """A UsageError where frequencies are made consistent with each other in another way already."""
+    """A SettingError where frequencies are made consistent in another way already."""
     if question.postprocess != "none" and question.numbers and question.numbers.needs_tree:
-        raise UsageError(
+        raise SettingError(
             "--postprocess is for frequencies of a list or of bins; --quantiles and --between "
             "come from a tree, whose levels are made consistent with each other, and would not be "
             "any more"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.questions import Survey, SurveyChoice
 from beam_ldp.pipelines.planner import Rows
 from beam_ldp.pipelines.settings import Settings
@@ -18,6 +17,7 @@ from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.frequencies.answer import PartsAnswer
@@ -51,7 +51,7 @@ def number_question_of(question: FrequencyQuestion) -> NumberQuestion | None:
     """What the flags ask about numbers; None where they ask about values of a list.
 
     Raises:
-        UsageError: naming the flag and what is allowed.
+        SettingError: naming the flag and what is allowed.
     """
     given = [
         name
@@ -60,48 +60,48 @@ def number_question_of(question: FrequencyQuestion) -> NumberQuestion | None:
     ]
     if question.bins is None:
         if given:
-            raise UsageError(f"--{given[0].replace('_', '-')} needs --bins")
+            raise SettingError(f"--{given[0].replace('_', '-')} needs --bins")
         return None
     if question.domain:
-        raise UsageError(
+        raise SettingError(
             "--bins and --domain exclude each other: a column holds either numbers or "
             "values of a list"
         )
     try:
         bins = Bins.parse(question.bins)
     except ValueError as error:
-        raise UsageError(f"--bins {question.bins}: {error}") from None
+        raise SettingError(f"--bins {question.bins}: {error}") from None
     wanted = NumberQuestion(
         bins, levels_of(question.quantiles), ranges_of(question.between), question.fan_out
     )
     if wanted.needs_tree and question.bad_rows == "other":
-        raise UsageError("--bad-rows other cannot be used with --quantiles and --between")
+        raise SettingError("--bad-rows other cannot be used with --quantiles and --between")
     check_number_question(wanted)
     return wanted
 
 
 def check_number_question(wanted: NumberQuestion) -> None:
-    """A UsageError unless the bins can tell what is asked."""
+    """A SettingError unless the bins can tell what is asked."""
     if not wanted.needs_tree:
         if wanted.fan_out is not None:
-            raise UsageError("--fan-out needs --quantiles or --between")
+            raise SettingError("--fan-out needs --quantiles or --between")
         return
     if not all(0 < level < 1 for level in wanted.quantiles):
-        raise UsageError("--quantiles must be numbers in (0, 1), separated by commas")
+        raise SettingError("--quantiles must be numbers in (0, 1), separated by commas")
     try:
         tree = Hierarchy(wanted.bins, 2 if wanted.fan_out is None else wanted.fan_out)
     except ValueError as error:
-        raise UsageError(f"--bins: {error}") from None
+        raise SettingError(f"--bins: {error}") from None
     edges = (*tree.bins.edges, -math.inf, math.inf)
     for low, high in wanted.ranges:
         if low not in edges or high not in edges or not low < high:
-            raise UsageError(
+            raise SettingError(
                 f"--between {low:g}:{high:g}: both must be edges of --bins (or inf), increasing"
             )
 
 
 def levels_of(text: str | None) -> tuple[float, ...]:
-    """The levels of `--quantiles`. Raises UsageError."""
+    """The levels of `--quantiles`. Raises SettingError."""
     if text is None:
         return ()
     try:
@@ -109,18 +109,20 @@ def levels_of(text: str | None) -> tuple[float, ...]:
     except ValueError:
         levels = (0.0,)
     if not all(0 < level < 1 for level in levels):
-        raise UsageError(f"--quantiles must be numbers in (0, 1), separated by commas, got {text}")
+        raise SettingError(
+            f"--quantiles must be numbers in (0, 1), separated by commas, got {text}"
+        )
     return levels
 
 
 def ranges_of(given: Sequence[str] | None) -> tuple[tuple[float, float], ...]:
-    """The ranges of `--between`. Raises UsageError."""
+    """The ranges of `--between`. Raises SettingError."""
     found = []
     for text in given or ():
         try:
             low, high = map(float, text.split(":"))
         except ValueError:
-            raise UsageError(f"--between must be LOW:HIGH, got {text}") from None
+            raise SettingError(f"--between must be LOW:HIGH, got {text}") from None
         found.append((low, high))
     return tuple(found)
 
@@ -152,7 +154,7 @@ class NumberTree(Survey):
     def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[RangesPlan]:
         fan_out = self.wanted.fan_out
         if settings.mechanism.name != "auto":
-            raise UsageError("--mechanism must be auto with --quantiles and --between")
+            raise SettingError("--mechanism must be auto with --quantiles and --between")
         return plan_ranges(
             settings.planned_reports,
             self.wanted.bins,

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price
@@ -31,6 +30,7 @@ from beam_ldp.planning.questions import (
 from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.frequencies.answer import PartsAnswer
@@ -101,15 +101,15 @@ class Survey(ABC):
         """The mechanism. Raises ValueError if there is none."""
 
     def choose(self, settings: Settings[Any], design: str) -> SurveyChoice:
-        """The mechanism with its expected price and errors. Raises UsageError."""
+        """The mechanism with its expected price and errors. Raises SettingError."""
         return self.chosen(settings, self.planned(settings, design))
 
     def planned(self, settings: Settings[Any], design: str) -> Questions:
-        """The mechanism alone. Raises UsageError."""
+        """The mechanism alone. Raises SettingError."""
         try:
             return self.plan(settings, designs_of(design))
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise SettingError(str(error)) from None
 
     def chosen(self, settings: Settings[Any], randomizer: Questions) -> SurveyChoice:
         """A mechanism with its expected price and errors."""
@@ -225,39 +225,39 @@ def designs_of(name: str) -> tuple[Design, ...]:
 
 
 def oracles_of(settings: Settings[Any]) -> tuple[type[Any], ...]:
-    """The oracles that `--mechanism` leaves. Raises UsageError."""
+    """The oracles that `--mechanism` leaves. Raises SettingError."""
     if settings.mechanism.name == "auto":
         return question_oracles()
     try:
         kind = mechanism_of(settings.mechanism.name, "frequency", auto=True)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     oracles = question_oracles()
     if kind not in oracles:
         names = ", ".join(oracle.__name__ for oracle in oracles)
-        raise UsageError(
+        raise SettingError(
             f"--mechanism {settings.mechanism.name}: several questions take auto or one of {names}"
         )
     return (kind,)
 
 
 def columns_of(question: FrequencyQuestion) -> tuple[str, ...]:
-    """The columns of `--column`, each once. Raises UsageError."""
+    """The columns of `--column`, each once. Raises SettingError."""
     columns = tuple(question.column)
     if len(set(columns)) < len(columns):
-        raise UsageError("--column names a column twice")
+        raise SettingError("--column names a column twice")
     if not all(columns):
-        raise UsageError("--column is missing: it is empty")
+        raise SettingError("--column is missing: it is empty")
     return columns
 
 
 def domains_of(question: FrequencyQuestion, columns: Sequence[str]) -> tuple[str, ...]:
-    """The lists of the columns: one for each, or one for all. Raises UsageError."""
+    """The lists of the columns: one for each, or one for all. Raises SettingError."""
     paths = tuple(question.domain)
     if len(paths) == 1:
         return paths * max(1, len(columns))
     if len(paths) != max(1, len(columns)):
-        raise UsageError(
+        raise SettingError(
             f"--domain must be given once, or once for each --column in their order: "
             f"{len(paths)} lists for {len(columns)} columns"
         )

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, is_cut, opened
 from beam_ldp.pipelines.records.gates import with_hint
 from beam_ldp.pipelines.usage import TEXT_COLUMN
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.elements.columns import is_id_type
@@ -166,7 +166,7 @@ def _first(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def check_id_types(heads: Sequence[Head], user_id: str | None) -> None:
-    """A UsageError if a Parquet file declares a column of ids that cannot hold any.
+    """A SettingError if a Parquet file declares a column of ids that cannot hold any.
 
     Who is one person is decided id by id, so files may differ in their types.
     """
@@ -176,7 +176,7 @@ def check_id_types(heads: Sequence[Head], user_id: str | None) -> None:
             continue
         others = [f"{p} {k}" for p, k in found if k is not None and k != kind]
         beside = f"; {others[0]} beside it" if others else ""
-        raise UsageError(
+        raise SettingError(
             f"--user-id {user_id}: {path} declares {kind}, which cannot hold ids{beside}. Ids are "
             "integers, decimals of scale 0, floats without a fraction, text or bytes"
         )
@@ -313,7 +313,7 @@ def _header_problem(content: bytes) -> str:
 
 def no_column(
     flag: str, name: str, names: Sequence[str], where: str, delimiter: str = ""
-) -> UsageError:
+) -> SettingError:
     """What is said where a file lacks a column: the nearest name, and what there is.
 
     Args:
@@ -327,16 +327,16 @@ def no_column(
     other = next((c for c in ";\t|," if len(names) == 1 and delimiter and c in names[0]), None)
     if other is not None:
         shown, given = ("tabs", r"$'\t'") if other == "\t" else (repr(other), f"'{other}'")
-        return UsageError(
+        return SettingError(
             f"{said}; the first line of {where} has no {delimiter!r} but {shown}: give "
             f"--csv-delimiter {given}"
         )
     if delimiter and _is_row(names):
-        return UsageError(
+        return SettingError(
             f"{said}; the first line of {where} does not look like the names of columns, which "
             "CSV must begin with"
         )
-    return UsageError(f"{said}{nearest(name, list(names))}; {where} has {_listed(list(names))}")
+    return SettingError(f"{said}{nearest(name, list(names))}; {where} has {_listed(list(names))}")
 
 
 def _is_row(names: Sequence[str]) -> bool:
@@ -366,7 +366,7 @@ def choose_fields(
         delimiter: of CSV; "" for formats without one.
 
     Raises:
-        UsageError: for no name, one that the file does not have, or one that is meant twice.
+        SettingError: for no name, one that the file does not have, or one that is meant twice.
     """
     by_name = {field.name: field for field in fields}
     found: list[Field] = []
@@ -382,13 +382,13 @@ def choose_fields(
             raise no_column("--column", pattern, list(by_name), "the first input", delimiter)
         found += matching
     if not found:
-        raise UsageError("--column must name a column")
+        raise SettingError("--column must name a column")
     names = [field.name for field in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"--column names {twice[0]} twice")
+        raise SettingError(f"--column names {twice[0]} twice")
     if leave_out in names:
-        raise UsageError(f"--column names {leave_out}, which is the --user-id")
+        raise SettingError(f"--column names {leave_out}, which is the --user-id")
     return tuple(found)
 
 
@@ -409,12 +409,12 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
         stated: `--dimension`.
 
     Raises:
-        UsageError: if the file does not tell, or tells something else than was stated.
+        SettingError: if the file does not tell, or tells something else than was stated.
     """
     if len(fields) > 1:
         lists = [field.name for field in fields if field.is_list]
         if lists:
-            raise UsageError(
+            raise SettingError(
                 f"--column: {lists[0]} holds lists; such a column must be the only one"
             )
         known: int | None = len(fields)
@@ -423,9 +423,9 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
     else:  # one number, unless text spells a list
         return stated or 1
     if known is None and stated is None:
-        raise UsageError(
+        raise SettingError(
             f"--dimension is missing: the number of entries in the lists of column {fields[0].name}"
         )
     if known is not None and stated not in (None, known):
-        raise UsageError(f"--dimension is {stated}, but the input has {known} numbers per person")
+        raise SettingError(f"--dimension is {stated}, but the input has {known} numbers per person")
     return known or int(stated or 0)

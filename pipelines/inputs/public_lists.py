@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.settings import SettingError
 
 _COMPRESSED = (".gz", ".bz2", ".zip", ".zst", ".xz", ".lzma", ".deflate")
 
@@ -39,45 +39,47 @@ def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domai
         hint: what to do where the list holds `other` itself.
 
     Raises:
-        UsageError: if it cannot be read, or is no list.
+        SettingError: if it cannot be read, or is no list.
     """
     try:
         content = read_public(path)
     except Exception as error:
-        raise UsageError(f"{flag} {path}: cannot be read ({why(error)})") from None
+        raise SettingError(f"{flag} {path}: cannot be read ({why(error)})") from None
     try:
         return Domain.from_lines(content, other)
     except ValueError as error:
-        raise UsageError(f"{flag} {path}: {error}{hint if 'other' in str(error) else ''}") from None
+        raise SettingError(
+            f"{flag} {path}: {error}{hint if 'other' in str(error) else ''}"
+        ) from None
 
 
 # On the command line: `--domain urls.txt --groups countries.txt` ----------------------------------
 
 
 def check_groups(settings: Settings[Any]) -> None:
-    """A UsageError unless the settings about groups fit together."""
+    """A SettingError unless the settings about groups fit together."""
     people = settings.people
     if (people.group_by is None) != (people.groups is None):
-        raise UsageError("--group-by and --groups belong together: the list of groups is public")
+        raise SettingError("--group-by and --groups belong together: the list of groups is public")
     if people.group_by is None:
         return
     if settings.shuffle.min_reports is None:
-        raise UsageError(
+        raise SettingError(
             "--group-by needs --min-reports: the smallest number of reports in a group, which "
             "decides how much noise the smallest group needs"
         )
     if people.group_by in (*settings.question.column, people.id):
-        raise UsageError("--group-by must name a column that is used for nothing else")
+        raise SettingError("--group-by must name a column that is used for nothing else")
 
 
 def lists_of(settings: Settings[Any]) -> list[Domain]:
-    """The lists of the questions, as files have them. Raises UsageError."""
+    """The lists of the questions, as files have them. Raises SettingError."""
     question, hint = settings.question, " (see --other-label)"
     return [load_list("--domain", path, question.other, hint) for path in question.domains]
 
 
 def groups_of(settings: Settings[Any]) -> Domain | None:
-    """The public list of groups, if there are any. Raises UsageError."""
+    """The public list of groups, if there are any. Raises SettingError."""
     if settings.people.group_by is None:
         return None
     assert settings.groups is not None

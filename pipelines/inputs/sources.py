@@ -60,7 +60,7 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
 
     Raises:
         InputFileError: if nothing matches or the place cannot be reached.
-        UsageError: if a file belongs to a table of Delta, Iceberg or Hudi.
+        SettingError: if a file belongs to a table of Delta, Iceberg or Hudi.
     """
     try:
         found = matching_or_inside(full_path(pattern))
@@ -98,7 +98,7 @@ _REMOTE_FOLDERS = 32  # that are searched for the log of a table: each search is
 
 
 def refuse_tables(paths: Sequence[str]) -> None:
-    """A UsageError if a file lies in the folder of a Delta, an Iceberg or a Hudi table.
+    """A SettingError if a file lies in the folder of a Delta, an Iceberg or a Hudi table.
 
     Such a folder keeps the files of deleted and rewritten rows; its log tells which files count.
     """
@@ -115,9 +115,9 @@ def refuse_tables(paths: Sequence[str]) -> None:
                 logs["Iceberg"] = (above, "metadata/*.metadata.json*")
             for kind, (root, log) in logs.items():
                 if _holds(root, log):
-                    from beam_ldp.pipelines.flags import UsageError  # loads Click
+                    from beam_ldp.settings import SettingError  # loads Click
 
-                    raise UsageError(
+                    raise SettingError(
                         f"{root} is the folder of a table ({kind}), which also holds deleted and "
                         "rewritten rows: export a snapshot of the table as Parquet to another "
                         "folder, and read that"

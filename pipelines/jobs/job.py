@@ -12,7 +12,6 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import results, watch
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers import registry
@@ -162,13 +161,13 @@ def run_pipeline(
     """Build and run to the end; what comes out is in `staging`. Gives Beam's result.
 
     Raises:
-        UsageError: if Beam refuses its flags.
+        SettingError: if Beam refuses its flags.
         JobError: if the job fails.
     """
     try:
         pipeline = beam.Pipeline(options=JobOptions(pipeline_flags(settings, flags)))
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     build(pipeline).write(staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
     return watch.run(
@@ -189,7 +188,7 @@ class _Parser(argparse.ArgumentParser):
     """Beam describes its flags to argparse. Raises instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        raise SettingError(message)
 
     def add_value_provider_argument(self, *names: str, **how: Any) -> None:
         how.pop("type", None)
@@ -240,7 +239,7 @@ def _beam_parser() -> _Parser:
 
 
 def check_beam_flags(arguments: Sequence[str], ours: Sequence[str]) -> None:
-    """A UsageError unless every argument is a flag of Beam's or a value of one.
+    """A SettingError unless every argument is a flag of Beam's or a value of one.
 
     Args:
         arguments: what is no flag of the program.
@@ -257,17 +256,17 @@ def check_beam_flags(arguments: Sequence[str], ours: Sequence[str]) -> None:
         known = _names_of(parser)
     for name in given:
         if name not in known:
-            raise UsageError(f"unknown flag {name}{nearest(name, [*ours, *known])}")
+            raise SettingError(f"unknown flag {name}{nearest(name, [*ours, *known])}")
     _, left_over = parser.parse_known_args(list(arguments))
     if left_over:
-        raise UsageError(f"unexpected argument {left_over[0]!r}; every value belongs to a flag")
+        raise SettingError(f"unexpected argument {left_over[0]!r}; every value belongs to a flag")
 
 
 def _flags_of_server(endpoint: str) -> dict[str, dict[str, Any]]:
     try:
         return watch.flags_of(endpoint)
     except NoServerError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def _names_of(parser: argparse.ArgumentParser) -> list[str]:

@@ -63,7 +63,7 @@ _SAID_EVERY = 30.0  # seconds between two lines where there is no terminal
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
 _CALL_SECONDS = 10.0  # that a job server has for an answer
 LOST_SECONDS = 30.0  # without an answer, after which a job server is taken for lost
-_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UnseenFileError", "UsageError",
+_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UnseenFileError", "SettingError",
                "ValueError", "WorkerError")  # fmt: skip
 
 

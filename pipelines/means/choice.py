@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports, hidden_users
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.public_lists import read_public, why
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
@@ -40,6 +40,7 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.split_and_mix import MEMOIZED_SHARES
+from beam_ldp.settings import SettingError
 
 MeanSettings = Settings[MeanQuestion]
 
@@ -50,18 +51,18 @@ def parts_messages(settings: Settings[Any]) -> bool:
 
 
 def check_mean(given: Arguments, usage: Usage) -> MeanSettings:
-    """The settings, with every rule checked. Raises UsageError."""
+    """The settings, with every rule checked. Raises SettingError."""
     need(usage, given, "source.paths", "output.folder", *needed_of_privacy(given))
     settings = with_columns(checked_mean(given, usage))
     if settings.question.one_row_each and settings.people.id is None:
-        raise UsageError(
+        raise SettingError(
             "--one-row-each needs --user-id: without it every row counts as a person anyway"
         )
     return settings
 
 
 def checked_mean(given: Arguments, usage: Usage) -> MeanSettings:
-    """The settings, with every rule checked that needs no files. Raises UsageError."""
+    """The settings, with every rule checked that needs no files. Raises SettingError."""
     question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
     settings = settings_from(given, usage, question, MeanSettings)
     if settings.privacy.model == "local" and settings.privacy.expected_users is None:
@@ -77,40 +78,40 @@ def needed_of_privacy(given: Arguments) -> tuple[str, ...]:
 
 def checked_means(settings: S) -> S:
     """The settings with the rules checked that hold for all means, and need no files. Raises
-    UsageError."""
+    SettingError."""
     dimension = settings.question.dimension
     if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
-        raise UsageError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {dimension}")
+        raise SettingError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {dimension}")
     shape_of(settings.question.shape)
     return checked(settings)
 
 
 def with_columns(settings: S) -> S:
-    """The settings with what files say: which there are, and what columns. Raises UsageError."""
+    """The settings with what files say: which there are, and what columns. Raises SettingError."""
     settings = with_files(settings)
     column = settings.question.column or (TEXT_COLUMN,)
     return replace(settings, question=replace(settings.question, column=column))
 
 
 def with_ball(question: MeanQuestion, given: Arguments) -> MeanQuestion:
-    """The question with its norm and radius filled in: ranges are the cube. Raises UsageError."""
+    """The question with its norm and radius filled in: ranges are the cube. Raises SettingError."""
     if question.range is not None and question.ranges is not None:
-        raise UsageError("--range and --ranges exclude each other")
+        raise SettingError("--range and --ranges exclude each other")
     if question.range is not None or question.ranges is not None:
         flag = "--range" if question.ranges is None else "--ranges"
         if given["question"].get("norm", "linf") != "linf" or question.radius:
-            raise UsageError(
+            raise SettingError(
                 f"{flag} bounds each number: it cannot be combined with --norm and --radius"
             )
         return replace(question, norm="linf", radius=1.0)
     if question.norm == "binary":
         if question.radius:
-            raise UsageError(
+            raise SettingError(
                 "--radius cannot be combined with --norm binary, where numbers are 0 or 1"
             )
         return replace(question, radius=1.0)
     if not question.radius:
-        raise UsageError(
+        raise SettingError(
             "--radius is missing: the public bound on the values, in their units (or --range LOW "
             "HIGH, --ranges FILE, --norm binary)"
         )
@@ -122,22 +123,22 @@ def radius_of(radius: float) -> float:
     try:
         check_radius(radius)
     except ValueError as error:
-        raise UsageError(f"--{error}") from None
+        raise SettingError(f"--{error}") from None
     return radius
 
 
 def shape_of(text: str | None) -> tuple[int, int] | None:
-    """`--shape`, checked. Raises UsageError."""
+    """`--shape`, checked. Raises SettingError."""
     if text is None:
         return None
     found = re.fullmatch(r"([1-9]\d*)[xX]([1-9]\d*)", text)
     if found is None:
-        raise UsageError(f"--shape must be HEIGHTxWIDTH, such as 28x28, got {text}")
+        raise SettingError(f"--shape must be HEIGHTxWIDTH, such as 28x28, got {text}")
     return int(found[1]), int(found[2])
 
 
 def ranges_of(settings: MeanSettings, labels: Sequence[str]) -> CoordinateRanges | None:
-    """The public range of each coordinate, where that is what bounds them. Raises UsageError."""
+    """The public range of each coordinate, where that is what bounds them. Raises SettingError."""
     if settings.question.range is not None:
         return _checked("--range", *settings.question.range)
     if settings.question.ranges is None:
@@ -147,7 +148,7 @@ def ranges_of(settings: MeanSettings, labels: Sequence[str]) -> CoordinateRanges
     found = ranges_in(given) if isinstance(given, str) else given
     missing = [label for label in labels if label not in found]
     if missing:
-        raise UsageError(f"{named}: no range for {missing[0]}")
+        raise SettingError(f"{named}: no range for {missing[0]}")
     low, high = zip(*(found[label] for label in labels))
     return _checked(f"{named}:", low, high)
 
@@ -156,7 +157,7 @@ def _checked(flag: str, low: float | Sequence[float], high: float | Sequence[flo
     try:
         return CoordinateRanges(low, high)  # type: ignore[arg-type]
     except ValueError as error:
-        raise UsageError(f"{flag} {error}") from None
+        raise SettingError(f"{flag} {error}") from None
 
 
 def ranges_in(path: str) -> dict[str, tuple[float, float]]:
@@ -164,19 +165,19 @@ def ranges_in(path: str) -> dict[str, tuple[float, float]]:
     try:
         lines = read_public(path).decode("utf-8-sig").splitlines()
     except Exception as error:
-        raise UsageError(f"--ranges {path}: cannot be read ({why(error)})") from None
+        raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
     rows = csv.DictReader(lines)
     if not {"column", "low", "high"} <= set(rows.fieldnames or ()):
-        raise UsageError(f"--ranges {path}: the first line must be column,low,high")
+        raise SettingError(f"--ranges {path}: the first line must be column,low,high")
     found: dict[str, tuple[float, float]] = {}
     for row in rows:
         name = row["column"]
         if name in found:
-            raise UsageError(f"--ranges {path}: {name} is listed twice")
+            raise SettingError(f"--ranges {path}: {name} is listed twice")
         try:
             found[name] = float(row["low"]), float(row["high"])
         except (TypeError, ValueError):
-            raise UsageError(f"--ranges {path}: {name} needs two numbers") from None
+            raise SettingError(f"--ranges {path}: {name} needs two numbers") from None
     return found
 
 
@@ -228,7 +229,7 @@ class VectorPlanner(Planner[S]):
         self.ranges = self.public_ranges()
 
     def public_ranges(self) -> CoordinateRanges | None:
-        """Of every coordinate, if each has its own. Raises UsageError."""
+        """Of every coordinate, if each has its own. Raises SettingError."""
         return ranges_of(self.settings, self.labels)
 
     @property
@@ -258,7 +259,7 @@ class MeanPlanner(VectorPlanner[MeanSettings]):
 
     @cached_property
     def plans(self) -> list[MeanPlan]:
-        """All mechanisms that the flags leave, the best first. Raises UsageError."""
+        """All mechanisms that the flags leave, the best first. Raises SettingError."""
         return plans_of(self.settings, self.dimension, self.ranges is not None)
 
     def choose(self) -> MeanChoice:
@@ -366,13 +367,13 @@ def plans_of(
     """All mechanisms that the flags leave, the best first; `several`: shorter ones, too, of one.
 
     Raises:
-        UsageError: for what cannot be planned.
+        SettingError: for what cannot be planned.
     """
     name = "auto" if settings.mechanism.name == "auto" else _named(settings)
     only = _for_ranges() if in_ranges else None
     if name != "auto":
         if only is not None and name not in only:
-            raise UsageError(
+            raise SettingError(
                 f"--mechanism {settings.mechanism.name} takes no ranges; choose auto or one of "
                 f"{', '.join(only)}"
             )
@@ -396,29 +397,29 @@ def plans_of(
             trust_shuffler=_takes_shares(settings),
         )
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def _first(plans: Sequence[MeanPlan], settings: MeanSettings, dimension: int) -> MeanPlan:
-    """The best that may be used, of a shuffle that can take it. Raises UsageError."""
+    """The best that may be used, of a shuffle that can take it. Raises SettingError."""
     usable = [plan for plan in plans if not plan.excluded]
     fitting = [plan for plan in usable if plan.messages_per_user == 1 or parts_messages(settings)]
     if fitting:
         return fitting[0]
     if usable:
-        raise UsageError(
+        raise SettingError(
             "--scope global with --shuffle-output reports takes one message per person, and "
             f"{usable[0].mechanism} sends {usable[0].messages_per_user:,}: the shard of a person "
             "would link them. Use --shuffle-output statistic or --scope batch"
         )
     if settings.mechanism.name == "auto":
-        raise UsageError("no mechanism fits these flags (see `beam-ldp plan mean`)")
+        raise SettingError("no mechanism fits these flags (see `beam-ldp plan mean`)")
     reason = f"not for norm {settings.question.norm} in dimension {dimension:,}"
     if settings.privacy.trust_shuffler and settings.privacy.epsilon is None:
         reason += ", or without --epsilon"
     if plans:
         reason = plans[0].excluded
-    raise UsageError(f"--mechanism {settings.mechanism.name}: {reason}")
+    raise SettingError(f"--mechanism {settings.mechanism.name}: {reason}")
 
 
 def _takes_shares(settings: MeanSettings) -> bool:
@@ -433,11 +434,11 @@ def _named(settings: MeanSettings) -> str:
     try:
         kind = mechanism_of(settings.mechanism.name, "mean", auto=True, behind_shuffler=trusted)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
     if not (kind.protects_alone or _takes_shares(settings)):
         if settings.noise.memoized:
-            raise UsageError(f"--memoize-key-file: {MEMOIZED_SHARES}")
-        raise UsageError("--interaction-log: shares have no local epsilon that a log could add up")
+            raise SettingError(f"--memoize-key-file: {MEMOIZED_SHARES}")
+        raise SettingError("--interaction-log: shares have no local epsilon to add up")
     return kind.__name__
 
 

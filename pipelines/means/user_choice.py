@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.means.choice import (
     VectorPlanner,
     checked_means,
@@ -34,6 +34,7 @@ from beam_ldp.protocols import (
     user_mean_price,
 )
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.settings import SettingError
 
 UserMeanSettings = Settings[UserMeanQuestion]
 
@@ -41,19 +42,19 @@ _BALL_SHARE = 0.1  # of the failure probability: that a rotated coordinate is cu
 
 
 def check_user_mean(given: Arguments) -> UserMeanSettings:
-    """The settings, with every rule checked. Raises UsageError."""
+    """The settings, with every rule checked. Raises SettingError."""
     need(USAGE, given, "source.paths", "output.folder", "people.id", *needed_of_privacy(given))
     return with_columns(checked_user_mean(given, USAGE))
 
 
 def checked_user_mean(given: Arguments, usage: Usage) -> UserMeanSettings:
-    """The settings, with every rule checked that needs no files. Raises UsageError."""
+    """The settings, with every rule checked that needs no files. Raises SettingError."""
     question = _with_space(section_from(given, usage, "question", UserMeanQuestion))
     if question.rows_per_user < 1:
-        raise UsageError("--rows-per-user must be >= 1")
+        raise SettingError("--rows-per-user must be >= 1")
     left = round(1 - LEVEL, 12)
     if not 0 < question.failure_probability < left:
-        raise UsageError(
+        raise SettingError(
             f"--failure-probability must lie in (0, {left:g}): intervals at level {LEVEL:.0%} "
             f"leave no more, got {question.failure_probability}"
         )
@@ -64,7 +65,7 @@ def _with_space(question: UserMeanQuestion) -> UserMeanQuestion:
     """The question with its norm and radius filled in: ranges are the cube."""
     given = [name for name in ("range", "ranges", "radius") if getattr(question, name)]
     if len(given) != 1:
-        raise UsageError(
+        raise SettingError(
             "give one of --range LOW HIGH, --ranges FILE and --radius R: the public bounds of rows"
         )
     if not question.radius:
@@ -99,7 +100,7 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
 
     @cached_property
     def protocol(self) -> UserMean:
-        """The plan of both rounds. Raises UsageError."""
+        """The plan of both rounds. Raises SettingError."""
         settings = self.settings
         try:
             return plan_user_mean(
@@ -119,7 +120,7 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
                 max_local_epsilon=settings.privacy.local_limit,
             )
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise SettingError(str(error)) from None
 
     def choose(self) -> UserMeanChoice:
         people = self.settings.planned_reports

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, LostRoundsPrice, Note
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.device.keyed import PeopleFolder, files_at
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -291,7 +291,7 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     """
     try:
         yield
-    except UsageError as error:  # nothing was started
+    except SettingError as error:  # nothing was started
         _give_back(charge, console, str(error), randomized=False)
         raise
     except NotPublishedError:  # the charge stands, for now or for good
@@ -323,7 +323,7 @@ def kept_if_it_fails(
     """
     try:
         yield
-    except (UsageError, NothingReleasedError):
+    except (SettingError, NothingReleasedError):
         raise
     except (Exception, KeyboardInterrupt):
         if charge.facts["charged"] == YES:

@@ -13,7 +13,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp import settings as sections
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
@@ -22,6 +21,7 @@ from beam_ldp.pipelines.records.publishing import Republication, known_again, sa
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.device.keyed import PeopleFolder, read_key
 
@@ -82,7 +82,7 @@ def reserve(
             delta for that.
 
     Raises:
-        UsageError: if the ledger, the data set or the privacy unit does not fit.
+        SettingError: if the ledger, the data set or the privacy unit does not fit.
         NothingReleasedError: if the budget does not allow it. Nothing was read.
     """
     if worst is None:
@@ -141,7 +141,7 @@ def would_grant(
         one_round: whether everybody is asked once.
 
     Raises:
-        UsageError, NothingReleasedError: as `reserve` would.
+        SettingError, NothingReleasedError: as `reserve` would.
     """
     if worst is None:
         return "a simulation is not charged"
@@ -196,7 +196,7 @@ def store_of_ledger(settings: ChargeSettings) -> str | None:
     """MLflow's store that all runs of the ledger share; None where there is none. Reads only.
 
     Raises:
-        UsageError, NothingReleasedError: as `reserve` would, of a ledger that cannot be read.
+        SettingError, NothingReleasedError: as `reserve` would, of a ledger that cannot be read.
     """
     url = None if settings.noise.simulated else ledger_url(settings)
     if url is None:
@@ -212,7 +212,7 @@ def ledger_errors() -> Iterator[None]:
     """What a ledger refuses, as a program says it.
 
     Raises:
-        UsageError: if its packages are missing, or it is not there, damaged, or not for this.
+        SettingError: if its packages are missing, or it is not there, damaged, or not for this.
         NothingReleasedError: if the budget does not allow it.
     """
     try:
@@ -223,7 +223,7 @@ def ledger_errors() -> Iterator[None]:
             LedgerUnavailableError,
         )
     except ImportError:
-        raise UsageError(
+        raise SettingError(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
         ) from None
     try:
@@ -231,9 +231,9 @@ def ledger_errors() -> Iterator[None]:
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None
     except LedgerCorruptedError as error:
-        raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+        raise SettingError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def _about(settings: ChargeSettings, question: str) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _about(settings: ChargeSettings, question: str) -> dict[str, Any]:
 def _check_quota(settings: ChargeSettings, published: Charge) -> None:
     """A further publication counts in place of the first one, where that was charged."""
     if settings.charge.quota != published.quota:
-        raise UsageError(
+        raise SettingError(
             f"--quota must be {published.quota!r}: this release was published by run "
             f"{published.run_id!r}, charged to that quota, and a second publication is charged "
             "there too"
@@ -259,7 +259,7 @@ def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
     try:
         read_key(settings.noise.key_file, "--memoize-key-file")
     except ValueError as error:
-        raise UsageError(
+        raise SettingError(
             f"{error}; where a run is charged, the key is read where it is started too: the ledger "
             "keeps a commitment to it, which distinguishes releases"
         ) from None
@@ -298,7 +298,7 @@ def _check_alone(settings: ChargeSettings, run_id: str, begun: Charge | None) ->
     launchers += [named] if named else []
     for launcher in launchers:
         if launcher.ended == "under way":
-            raise UsageError(
+            raise SettingError(
                 f"run {run_id!r} is under way: its launcher, process {launcher.pid}, is alive"
             )
 
@@ -353,16 +353,16 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
         What to give to a composite as `budget`; None with `--no-ledger`: nothing is charged.
 
     Raises:
-        UsageError: if no ledger or no dataset is named: a run is uncharged only if it says so.
+        SettingError: if no ledger or no dataset is named: a run is uncharged only if it says so.
     """
     flags = options.view_as(BudgetOptions)
     if flags.no_ledger:
         check_may_be_uncharged()
         return None
     if not (flags.ledger or os.environ.get(LEDGER_VARIABLE)):
-        raise UsageError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
+        raise SettingError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
     if not flags.dataset:
-        raise UsageError("--dataset must name the data set whose budget is charged")
+        raise SettingError("--dataset must name the data set whose budget is charged")
     try:
         return ChargeTo(
             flags.dataset,
@@ -376,7 +376,7 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
             people_key_file=flags.people_key_file,
         )
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def ledger_url(settings: ChargeSettings) -> str | None:
@@ -389,9 +389,9 @@ def ledger_url(settings: ChargeSettings) -> str | None:
 
 
 def check_may_be_uncharged() -> None:
-    """A UsageError where a run without a ledger is not allowed (BEAM_LDP_REQUIRE_LEDGER)."""
+    """A SettingError where a run without a ledger is not allowed (BEAM_LDP_REQUIRE_LEDGER)."""
     if os.environ.get(REQUIRE_VARIABLE, "") not in ("", "0"):
-        raise UsageError(
+        raise SettingError(
             f"{REQUIRE_VARIABLE} is set: every run but a simulation is charged to a ledger "
             f"(--ledger or {LEDGER_VARIABLE}), and --no-ledger is not allowed"
         )

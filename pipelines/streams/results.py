@@ -40,7 +40,6 @@ import pyarrow as pa
 
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import estimate_table
 from beam_ldp.pipelines.jobs.results import bad_row_lines
 from beam_ldp.pipelines.outputs import (
@@ -54,6 +53,7 @@ from beam_ldp.pipelines.records.gates import BadRows, price_of
 from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.stages import LATE_PART, part_of
@@ -421,29 +421,29 @@ def run_that_goes_on(
         run_id: as it is asked for now, if it is.
 
     Raises:
-        UsageError: if the folder holds anything else.
+        SettingError: if the folder holds anything else.
     """
     if not folder.exists() or not any(folder.iterdir()):
         return None
     told = _asked_in(folder)
     if told is None:
-        raise UsageError(
+        raise SettingError(
             f"--output {folder} is not empty; a stream only adds files, so give it a new folder"
         )
     first = told["identity"] and ReleaseIdentity.from_json(told["identity"])
     if first is None or identity is None or not (first.key and identity.key):
-        raise UsageError(
+        raise SettingError(
             f"--output {folder} holds a stream, which only memoized noise (--memoize-key-file) can "
             "continue: with fresh noise the same people would send second reports"
         )
     if first != identity:
         differs = ", ".join(first.differences(identity))
-        raise UsageError(
+        raise SettingError(
             f"--output {folder} holds another stream: it differs in its {differs}. Give this one a "
             "new folder and a new release id"
         )
     if run_id not in (None, told["run_id"]):
-        raise UsageError(
+        raise SettingError(
             f"--output {folder} belongs to run {told['run_id']}: a stream continues under its own "
             "--run-id"
         )
@@ -460,7 +460,7 @@ def begin(
         marked: whether workers will mark every window that they open.
 
     Raises:
-        UsageError: if another stream began here in the meantime.
+        SettingError: if another stream began here in the meantime.
     """
     folder.mkdir(parents=True, exist_ok=True)
     told = {
@@ -472,14 +472,14 @@ def begin(
         if marked:
             _expect_marks(folder)
     elif _asked_in(folder) != told:
-        raise UsageError(f"--output {folder}: another stream started here at the same moment")
+        raise SettingError(f"--output {folder}: another stream started here at the same moment")
 
 
 def run_of(folder: str) -> str | None:
     """The run of a stream; None for any other folder.
 
     Raises:
-        UsageError: if it cannot be read.
+        SettingError: if it cannot be read.
     """
     told = _asked_in(Path(folder.removeprefix("file://")))
     return None if told is None else str(told["run_id"])
@@ -491,5 +491,5 @@ def _asked_in(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        raise UsageError(f"{folder / STREAM} cannot be read") from None
+        raise SettingError(f"{folder / STREAM} cannot be read") from None
     return found

@@ -33,7 +33,7 @@ import numpy as np
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.job_files import job_content, jobs_of
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
@@ -50,6 +50,7 @@ from beam_ldp.pipelines.records.lost_runs import (
 from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
@@ -62,7 +63,7 @@ _STATE, _TOLD, _CLIENTS = "state", "told", "clients_"
 _ANEW = {"release": ("ledger", "no_ledger"), "output": ("format", "mlflow_uri", "folder")}
 
 
-class CheckpointError(UsageError):
+class CheckpointError(SettingError):
     """There is nothing to go on from, or it must not be."""
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.training.facts import DataFacts, known_facts
 from beam_ldp.pipelines.training.settings import TrainSettings
+from beam_ldp.settings import SettingError
 from tff_adapters.data import Clients, DataMissingError, load, load_idx
 from tff_adapters.files import BadRowsError, load_files
 
@@ -19,7 +19,7 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
     """The clients' data, and what is public of it.
 
     Raises:
-        UsageError: if it cannot be had, or is not as described.
+        SettingError: if it cannot be had, or is not as described.
     """
     try:
         if settings.dealt:
@@ -29,7 +29,7 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
     except (ValueError, DataMissingError) as error:
         bad = isinstance(error, BadRowsError)
         hint = str(error).replace('bad_rows="drop"', "--bad-rows drop") if bad else str(error)
-        raise UsageError(f"--data: {hint}") from None
+        raise SettingError(f"--data: {hint}") from None
     num_test = 0 if clients.test_labels is None else len(clients.test_labels)
     facts = DataFacts(
         clients.num_clients,

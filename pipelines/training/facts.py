@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from beam_ldp.federated.idx import IdxError, IdxFolder
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.training.settings import TrainSettings
+from beam_ldp.settings import SettingError
 
 Shape = tuple[int, ...]
 
@@ -44,7 +44,7 @@ def bundled_facts(name: str, points_per_client: int) -> DataFacts:
     """The facts of data that has a name of ours.
 
     Raises:
-        UsageError: if a client would have more examples than there are.
+        SettingError: if a client would have more examples than there are.
 
     >>> bundled_facts("mnist5k", 1).num_clients
     4000
@@ -52,7 +52,7 @@ def bundled_facts(name: str, points_per_client: int) -> DataFacts:
     examples, test, shape = _BUNDLED[name]
     count = 2 if name == "emnist-synthetic" else examples // points_per_client
     if count * points_per_client > examples or count < 1:
-        raise UsageError(f"--points-per-client must be at most {examples:,} for {name}")
+        raise SettingError(f"--points-per-client must be at most {examples:,} for {name}")
     return DataFacts(count, points_per_client, shape, 10, test)
 
 
@@ -60,7 +60,7 @@ def known_facts(settings: TrainSettings) -> DataFacts:
     """The facts of data that is dealt out to clients: of a name, or of a folder of IDX files.
 
     Raises:
-        UsageError: if the folder is not as it should be, or a client would have more than there is.
+        SettingError: if the folder is not as it should be, or has too little for a client.
     """
     name, points = settings.question.data, settings.question.points_per_client
     if settings.bundled:
@@ -68,10 +68,10 @@ def known_facts(settings: TrainSettings) -> DataFacts:
     try:
         found = IdxFolder.open(name)
     except IdxError as error:
-        raise UsageError(f"--data: {error}") from None
+        raise SettingError(f"--data: {error}") from None
     count = found.num_examples // points
     if count < 1:
-        raise UsageError(f"--points-per-client must be at most {found.num_examples:,} for {name}")
+        raise SettingError(f"--points-per-client must be at most {found.num_examples:,} for {name}")
     return DataFacts(count, points, found.shape, settings.num_classes, found.num_test)
 
 
@@ -87,7 +87,7 @@ def count_parameters(model: str, shape: Shape, num_classes: int) -> int:
     if model == "mlp":
         return (inputs + 1) * 32 + 33 * num_classes
     if len(shape) != 3 or min(shape[:2]) < 16:
-        raise UsageError(f"--model {model} takes images of 16 x 16 and more (--shape HxWxC)")
+        raise SettingError(f"--model {model} takes images of 16 x 16 and more (--shape HxWxC)")
     small = model == "cnn-32"  # 'same' padding and pools of stride 2
     filters = 16 if model == "cnn-16" else 32
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from beam_ldp.accounting import ShuffleAccountant
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.facts import DataFacts, count_parameters, model_of
@@ -27,6 +26,7 @@ from beam_ldp.randomizers.mean import (
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.block_mean import BlockMean
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import MOST_PROMISED
 
 _SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for
@@ -42,7 +42,7 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
     """The plan of these flags, with as many rounds as the target allows.
 
     Raises:
-        UsageError: if the flags do not fit the data.
+        SettingError: if the flags do not fit the data.
         NothingReleasedError: if the target does not allow a single round.
     """
     _check_fits(settings, data)
@@ -52,7 +52,7 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
         plan = _cut_to_target(_plan(settings, about))
         plan.epsilon_of(1)  # what has no price is refused here
     except ValueError as error:
-        raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
+        raise error if isinstance(error, SettingError) else SettingError(str(error)) from None
     _check_local(plan)
     _check_least(plan)
     return plan
@@ -77,7 +77,7 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
     By default a vector of `linf` goes in one message; of the other norms the mechanism chooses.
 
     Raises:
-        UsageError: if the name is none of its norm, or the parameters do not fit.
+        SettingError: if the name is none of its norm, or the parameters do not fit.
     """
     epsilon, radius, norm = settings.local_epsilon, settings.clip, settings.question.norm
     if settings.adaptive_clip:  # the norm of a round scales it
@@ -85,18 +85,18 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
     by_name = {kind.__name__: kind for kind in _OF_NORM[norm]}
     name = next(iter(by_name)) if settings.mechanism.name == "auto" else settings.mechanism.name
     if name not in by_name:
-        raise UsageError(
+        raise SettingError(
             f"--mechanism must be auto or one of {', '.join(by_name)} with --norm {norm}, "
             f"got {name}"
         )
     kind, count = by_name[name], settings.mechanism.messages
     own: dict[str, Any] = {}
     if count is not None and not issubclass(kind, BlockMean):
-        raise UsageError(f"--messages is for LInfMean, L1Mean and L2Mean, not for {name}")
+        raise SettingError(f"--messages is for LInfMean, L1Mean and L2Mean, not for {name}")
     if count is not None or norm == "linf":
         count = count or 1
         if count > dimension:
-            raise UsageError(
+            raise SettingError(
                 f"--messages must be at most {dimension:,}, the parameters of the model, "
                 f"got {count:,}"
             )
@@ -104,7 +104,7 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
     try:
         return compact_mean(kind, dimension, local_epsilon=epsilon, radius=radius, **own)
     except ValueError as error:
-        raise UsageError(f"--mechanism {name}: {error}") from None
+        raise SettingError(f"--mechanism {name}: {error}") from None
 
 
 def _bit_for(local_epsilon: float) -> BinaryVectorMean:
@@ -146,39 +146,39 @@ def _rounds_within(plan: TrainingPlan, target: float) -> int:
 
 
 def _check_fits(settings: TrainSettings, data: DataFacts) -> None:
-    """A UsageError where flags do not fit the data."""
+    """A SettingError where flags do not fit the data."""
     if (settings.question.clients_per_round or 1) > data.num_clients:
-        raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
+        raise SettingError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
     if (settings.question.least_clients or 1) > data.num_clients:
-        raise UsageError(f"--least-clients must be at most {data.num_clients:,}, the clients")
+        raise SettingError(f"--least-clients must be at most {data.num_clients:,}, the clients")
     sampling = settings.question.sampling
     if (
         sampling in ("self", SHUFFLED_EPOCHS)
         and settings.question.clients_per_round == data.num_clients
     ):
-        raise UsageError(
+        raise SettingError(
             f"--sampling {sampling} needs fewer --clients-per-round than there are clients"
         )
     if settings.question.points_per_client > data.points_per_client:
-        raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
+        raise SettingError(f"--points-per-client must be at most {data.points_per_client:,}")
 
 
 def _check_local(plan: TrainingPlan) -> None:
-    """A UsageError where a client loses more in one round than the settings allow."""
+    """A SettingError where a client loses more in one round than the settings allow."""
     local, privacy = plan.local_epsilon_of(1), plan.settings.privacy
     if local is not None and local > privacy.local_limit * (1 + 1e-9):
         flag = "--max-local-epsilon" if local <= MOST_PROMISED else "--trust-shuffler"
-        raise UsageError(
+        raise SettingError(
             f"a client's reports of one round have a local epsilon of {number(local)} together, "
             f"above the limit of {privacy.local_limit:g}: choose less, or allow it with {flag}"
         )
 
 
 def _check_least(plan: TrainingPlan) -> None:
-    """A UsageError where one report that is left out would end the training."""
+    """A SettingError where one report that is left out would end the training."""
     may_lose = plan.question.sampling == "self" or plan.least_clients < plan.clients_per_round
     if plan.check is not None and not may_lose:
-        raise UsageError(
+        raise SettingError(
             "--drop-colluders needs --least-clients below the clients of a round: whoever is left "
             "out hides nobody, so rounds are priced as those of so few"
         )

@@ -17,7 +17,6 @@ from beam_ldp.accounting.literature.methods import DEFAULT, price_of, schedule_e
 from beam_ldp.accounting.literature.schedule import Sampling, Schedule
 from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import joint_event
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.forging import (
     ONE_WAY,
     forged_in_rounds,
@@ -32,6 +31,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
+from beam_ldp.settings import SettingError
 
 _THESIS = ("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1")
 _OF_ONE_SAMPLE = "{} come from one sample: composed among those drawn, and then sampled"
@@ -152,7 +152,7 @@ class ReportPlan(TrainingPlan):
         try:
             return CollusionCheck(self.mechanism)
         except ValueError as error:
-            raise UsageError(f"--drop-colluders: {error}") from None
+            raise SettingError(f"--drop-colluders: {error}") from None
 
     @property
     def forged_words(self) -> str:

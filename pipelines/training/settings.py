@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.federated.idx import holds_idx
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.settings import Settings, check_dataset_named, need, settings_from
 from beam_ldp.pipelines.usage.train import (
     ADAPED,
@@ -28,6 +28,7 @@ from beam_ldp.pipelines.usage.train import (
     ServerNoise,
     TrainingQuestion,
 )
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import POSITIVE, settings_of
 
 # Settings that only some algorithms have.
@@ -134,10 +135,10 @@ def check_train(given: Arguments) -> TrainSettings:
     """The flags with every rule checked and every default filled in.
 
     Raises:
-        UsageError: naming the flag and what is allowed.
+        SettingError: naming the flag and what is allowed.
     """
     if "resume" in given["training"]:
-        raise UsageError("--resume is for beam-ldp train: there is nothing to plan or to check")
+        raise SettingError("--resume is for beam-ldp train: there is nothing to plan or to check")
     need(USAGE, given, "training.data", "privacy.delta", "training.epochs")
     question = _question(given)
     settings = settings_from(given, USAGE, question, TrainSettings)
@@ -145,7 +146,7 @@ def check_train(given: Arguments) -> TrainSettings:
     if not settings.only_plan:
         need(USAGE, given, "output.folder")
     if not settings.privacy.delta > 0:
-        raise UsageError(f"--delta must lie in (0, 1), got {settings.privacy.delta}")
+        raise SettingError(f"--delta must lie in (0, 1), got {settings.privacy.delta}")
     _check_sampling(question, given)
     if settings.bundled:
         _check_bundled(question, given)
@@ -168,7 +169,7 @@ def check_train(given: Arguments) -> TrainSettings:
         settings = replace(settings, noise=replace(settings.noise, dataset=question.data))
     if settings.protects_points:
         if given["release"].get("privacy_unit") not in (None, POINT):
-            raise UsageError(
+            raise SettingError(
                 f"--privacy-unit must be {POINT}: with several points per client, cldp-sgd "
                 "protects one of them (fedavg protects all)"
             )
@@ -198,7 +199,7 @@ def _check_algorithm(settings: TrainSettings, given: Arguments) -> None:
     for name, algorithms in _ONLY.items():
         home, field = name.split(".")
         if field in given[home] and algorithm not in algorithms:
-            raise UsageError(
+            raise SettingError(
                 f"{USAGE.flag_of(name)} is for {' and '.join(algorithms)}, not for {algorithm}"
             )
     if algorithm != ADAPED:
@@ -208,88 +209,88 @@ def _check_algorithm(settings: TrainSettings, given: Arguments) -> None:
         told = (("norm", question.norm, "l2"), ("mechanism", settings.mechanism.name, "auto"))
         for flag, value, usual in told:
             if value != usual:
-                raise UsageError(f"--{flag} must be {usual} with --algorithm {algorithm}")
+                raise SettingError(f"--{flag} must be {usual} with --algorithm {algorithm}")
     if question.prior != DISTILLATION and question.preset == "printed":
-        raise UsageError(f"--prior {question.prior} needs --preset safe")
+        raise SettingError(f"--prior {question.prior} needs --preset safe")
     if algorithm == LOCAL_CENTRAL:
         need(USAGE, given, "training.projection")
     allowed = {LOCAL_CENTRAL: ("self",), ADAPED: ("fixed", "full")}.get(algorithm, SAMPLINGS)
     if question.sampling not in allowed:
-        raise UsageError(
+        raise SettingError(
             f"--sampling must be {' or '.join(allowed)} with --algorithm {algorithm}, got "
             f"{question.sampling}"
         )
     for name in question.baselines:
         if name not in BASELINES:
-            raise UsageError(f"--baselines must be among {', '.join(BASELINES)}, got {name!r}")
+            raise SettingError(f"--baselines must be among {', '.join(BASELINES)}, got {name!r}")
 
 
 def _check_sampling(question: TrainingQuestion, given: Arguments) -> None:
     if question.sampling != "full":
         need(USAGE, given, "training.clients_per_round")
     elif question.clients_per_round is not None:
-        raise UsageError("--sampling full takes no --clients-per-round: everybody reports")
+        raise SettingError("--sampling full takes no --clients-per-round: everybody reports")
     if question.algorithm != CLDP_SGD and question.points_sampled != 1:
-        raise UsageError(
+        raise SettingError(
             "--points-sampled is for cldp-sgd only: with the other algorithms, a "
             "client uses all its data"
         )
     if question.sampling == "self" and (question.least_clients or question.dropout):
-        raise UsageError(
+        raise SettingError(
             "--least-clients and --dropout are not for --sampling self: how many join is random, "
             "and nobody knows who else would have"
         )
     if not 0 <= question.dropout < 1:
-        raise UsageError(f"--dropout must lie in [0, 1), got {question.dropout:g}")
+        raise SettingError(f"--dropout must lie in [0, 1), got {question.dropout:g}")
     drawn = question.clients_per_round
     if drawn is not None and (question.least_clients or 0) > drawn:
-        raise UsageError(f"--least-clients must be at most --clients-per-round, {drawn:,}")
+        raise SettingError(f"--least-clients must be at most --clients-per-round, {drawn:,}")
     shards = question.shards_per_client
     if shards is not None and question.points_per_client % shards:
-        raise UsageError("--points-per-client must be a multiple of --shards-per-client")
+        raise SettingError("--points-per-client must be a multiple of --shards-per-client")
     if question.sampling in ("self", SHUFFLED_EPOCHS) and question.points_sampled != 1:
-        raise UsageError(f"--points-sampled must be 1 with --sampling {question.sampling}")
+        raise SettingError(f"--points-sampled must be 1 with --sampling {question.sampling}")
     if question.drop_colluders and question.points_sampled != 1:
-        raise UsageError(
+        raise SettingError(
             "--drop-colluders needs --points-sampled 1: nobody sees which reports one client sent"
         )
     if question.points_sampled > question.points_per_client:
-        raise UsageError("--points-sampled must be at most --points-per-client")
+        raise SettingError("--points-sampled must be at most --points-per-client")
 
 
 def _check_bundled(question: TrainingQuestion, given: Arguments) -> None:
     for name in ("features", "label", "client_id", "classes", "shape", "test_data"):
         if name in given["training"]:
-            raise UsageError(
+            raise SettingError(
                 f"{USAGE.flag_of(f'training.{name}')} is for files, not for the bundled data "
                 f"{question.data}"
             )
     if question.public_clients:
-        raise UsageError(f"--public-clients is for files; {question.data} is public")
+        raise SettingError(f"--public-clients is for files; {question.data} is public")
 
 
 def _check_idx(question: TrainingQuestion, given: Arguments) -> None:
     for name in ("features", "label", "client_id", "shape", "scale", "test_data", "bad_rows"):
         if name in given["training"]:
-            raise UsageError(
+            raise SettingError(
                 f"{USAGE.flag_of(f'training.{name}')} is for other files than the IDX files of "
                 f"{question.data}, which hold images, labels and public examples"
             )
     if question.classes is not None and question.classes < 2:
-        raise UsageError("--classes must be >= 2")
+        raise SettingError("--classes must be >= 2")
 
 
 def _check_files(question: TrainingQuestion, given: Arguments) -> None:
     if question.shards_per_client is not None:
-        raise UsageError("--shards-per-client is for bundled data and folders of IDX files")
+        raise SettingError("--shards-per-client is for bundled data and folders of IDX files")
     if not os.path.exists(question.data):
-        raise UsageError(
+        raise SettingError(
             f"--data must be one of {', '.join(BUNDLED)}, or a file or folder that exists; "
             f"got {question.data}"
         )
     need(USAGE, given, "training.features", "training.label", "training.classes")
     if (question.classes or 0) < 2:
-        raise UsageError("--classes must be >= 2")
+        raise SettingError("--classes must be >= 2")
 
 
 def _clip(question: TrainingQuestion) -> tuple[float, bool]:
@@ -300,9 +301,9 @@ def _clip(question: TrainingQuestion) -> tuple[float, bool]:
         return usual, False
     if question.clip == ADAPTIVE:
         if question.algorithm not in (CLDP_SGD, FEDAVG):
-            raise UsageError(f"--clip {ADAPTIVE} is for {CLDP_SGD} and {FEDAVG}")
+            raise SettingError(f"--clip {ADAPTIVE} is for {CLDP_SGD} and {FEDAVG}")
         if question.drop_colluders:
-            raise UsageError(
+            raise SettingError(
                 f"--drop-colluders does not go with --clip {ADAPTIVE}: forged bits would still "
                 "move the norm"
             )
@@ -310,7 +311,7 @@ def _clip(question: TrainingQuestion) -> tuple[float, bool]:
     try:
         return POSITIVE.read(question.clip), False
     except ValueError:
-        raise UsageError(
+        raise SettingError(
             f"--clip must be a number > 0 or {ADAPTIVE}, got {question.clip}"
         ) from None
 
@@ -321,11 +322,11 @@ def _psi_range(question: TrainingQuestion) -> tuple[float, float]:
     try:
         low, high = map(POSITIVE.read, question.psi_range.split(":"))
     except ValueError:
-        raise UsageError(
+        raise SettingError(
             f"--psi-range must look like 2:50, two numbers > 0, got {question.psi_range}"
         ) from None
     if not low < high or not low <= question.psi <= high:
-        raise UsageError("--psi-range must be LOW:HIGH with LOW < HIGH and --psi inside")
+        raise SettingError("--psi-range must be LOW:HIGH with LOW < HIGH and --psi inside")
     return low, high
 
 
@@ -353,7 +354,7 @@ def _targets(text: str | None) -> tuple[tuple[str, tuple[float, ...]], ...]:
                 raise ValueError("examples are diffuse:784:0.5 and sparse:20:2000:0.5:0.5")
             target_of(kind, numbers)
         except ValueError as error:
-            raise UsageError(f"--audit: {part!r} cannot be used ({error})") from None
+            raise SettingError(f"--audit: {part!r} cannot be used ({error})") from None
         found.append((kind, numbers))
     return tuple(found)
 
@@ -363,7 +364,7 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
-    """`--shape`, checked. Raises UsageError."""
+    """`--shape`, checked. Raises SettingError."""
     if text is None:
         return None
     try:
@@ -371,7 +372,7 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
     except ValueError:
         shape = ()
     if not 1 <= len(shape) <= 3 or min(shape) < 1:
-        raise UsageError(f"--shape must look like 28x28x1, got {text}")
+        raise SettingError(f"--shape must look like 28x28x1, got {text}")
     return shape if len(shape) != 2 else (*shape, 1)
 
 
@@ -388,7 +389,7 @@ def _rates(question: TrainingQuestion, clip: float) -> Rates:
             raise ValueError
         return tuple(pieces), POSITIVE.read(last)
     except ValueError:
-        raise UsageError(
+        raise SettingError(
             "--learning-rate must be a number > 0, or steps such as 12:30,4:60,3.5, got "
             f"{question.learning_rate}"
         ) from None

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner
 from beam_ldp.pipelines.settings import Settings
@@ -34,6 +33,7 @@ from beam_ldp.pipelines.views.tables import plan_table
 from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.settings import SettingError
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -236,7 +236,7 @@ def write_plot(figure: Any, path: Path) -> None:
     try:
         path.write_bytes(png(figure))
     except OSError as error:
-        raise UsageError(f"--plot {path}: {error.strerror}") from None
+        raise SettingError(f"--plot {path}: {error.strerror}") from None
 
 
 def _last(errors: Sequence[float]) -> float:
@@ -285,11 +285,11 @@ class Plans:
 
     def _refuse_costs(self, workers: int | None) -> None:
         if workers is not None:
-            raise UsageError("--workers: costs are known where one list or one mean is planned")
+            raise SettingError("--workers: costs are known where one list or one mean is planned")
 
     def draw(self, path: str) -> None:
-        """The picture of other budgets. Raises UsageError."""
-        raise UsageError("--plot compares mechanisms, and here there is one plan")
+        """The picture of other budgets. Raises SettingError."""
+        raise SettingError("--plot compares mechanisms, and here there is one plan")
 
 
 class ComparedPlans(Plans):
@@ -299,7 +299,7 @@ class ComparedPlans(Plans):
 
     @abstractmethod
     def plans_at(self, settings: Settings[Any]) -> Sequence[Any]:
-        """All mechanisms, best first. Raises UsageError or ValueError."""
+        """All mechanisms, best first. Raises SettingError or ValueError."""
 
     @property
     @abstractmethod
@@ -350,7 +350,7 @@ class ComparedPlans(Plans):
             every = replace(settings.mechanism, name=AUTO)
             return self.plans_at(replace(settings, mechanism=every))
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise SettingError(str(error)) from None
 
     @cached_property
     def choice(self) -> Choice[Any] | None:
@@ -399,7 +399,7 @@ class ComparedPlans(Plans):
         with Console(stderr=True).status("planning at other budgets"):  # shown on terminals only
             found = curves(plans_at, asked, self.error)
         if not found:
-            raise UsageError("--plot: no mechanism meets these limits at any budget near it")
+            raise SettingError("--plot: no mechanism meets these limits at any budget near it")
         local = privacy.epsilon is None
         across = "local epsilon" if local else "epsilon of readers, after shuffling"
         figure = draw(found, asked, self.subtitle, across, self.upward, self.foot)

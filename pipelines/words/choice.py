@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import event_epsilon
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import PrivacyRecord
@@ -29,12 +29,13 @@ from beam_ldp.pipelines.usage.heavy_hitters import USAGE, WordQuestion
 from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.settings import SettingError
 
 WordSettings = Settings[WordQuestion]
 
 
 def check_words(given: Arguments) -> WordSettings:
-    """The settings, with every rule checked. Raises UsageError."""
+    """The settings, with every rule checked. Raises SettingError."""
     need(USAGE, given, "source.paths", "privacy.delta", "output.folder")
     settings = with_files(checked_words(given, USAGE))
     column = settings.question.column or (TEXT_COLUMN,)
@@ -42,11 +43,11 @@ def check_words(given: Arguments) -> WordSettings:
 
 
 def checked_words(given: Arguments, usage: Usage) -> WordSettings:
-    """The settings, with every rule checked that needs no files. Raises UsageError."""
+    """The settings, with every rule checked that needs no files. Raises SettingError."""
     need(usage, given, "privacy.local_epsilon")
     question = section_from(given, usage, "question", WordQuestion)
     if len(question.column) > 1:
-        raise UsageError("--column must name one column: each search is a release of its own")
+        raise SettingError("--column must name one column: each search is a release of its own")
     return checked(settings_from(given, usage, question, WordSettings))
 
 
@@ -67,7 +68,7 @@ class WordPlanner(Planner[WordSettings]):
 
     @cached_property
     def protocol(self) -> HeavyHitters:
-        """The plan of all levels. Raises UsageError."""
+        """The plan of all levels. Raises SettingError."""
         settings, question = self.settings, self.settings.question
         assert settings.privacy.local_epsilon is not None
         try:
@@ -81,9 +82,9 @@ class WordPlanner(Planner[WordSettings]):
                 assignment=question.assignment,
             )
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise SettingError(str(error)) from None
         if not found.threshold < 1:
-            raise UsageError(
+            raise SettingError(
                 "--expected-users must be larger: not even a word that everybody holds would be "
                 "found"
             )

@@ -22,7 +22,7 @@ from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Note
@@ -35,6 +35,7 @@ from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.e2e
 
@@ -218,7 +219,7 @@ def test_the_ledger_is_away_at_the_end(world: World, patch: pytest.MonkeyPatch) 
         with pytest.raises(NotPublishedError, match="beam-ldp finalize"):
             world.train(plan)
     assert not world.check(plan) and world.ledger.charge("one").status == "reserved"
-    with pytest.raises(UsageError, match="one"):  # its name is taken: fresh noise is a new charge
+    with pytest.raises(SettingError, match="one"):  # its name is taken: fresh noise is a new charge
         world.train(world.plan(output=f"{world.folder}/other"))
     code, said = world.finalize()  # while this process lives: it let go of it
     assert code == 0 and "it is settled, and published" in said
@@ -227,7 +228,7 @@ def test_the_ledger_is_away_at_the_end(world: World, patch: pytest.MonkeyPatch) 
 
 def test_the_ledger_is_away_before_the_first_round(world: World, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BudgetLedger, "reserve", away)
-    with pytest.raises(UsageError, match="away"):
+    with pytest.raises(SettingError, match="away"):
         world.train(world.plan())
     assert not list(world.folder.glob("*out*")) and not world.ledger.has_run("one")
 
@@ -298,7 +299,7 @@ def test_a_second_training_of_one_name_is_refused(world: World, old: str, new: s
     world.train(world.plan())
     before = world.ledger.charge("one")
     asked = REPORTS.replace(old, new) if old else REPORTS + new
-    with pytest.raises((UsageError, NothingReleasedError), match="one"):
+    with pytest.raises((SettingError, NothingReleasedError), match="one"):
         world.train(world.plan(asked, output=f"{world.folder}/second"))
     assert world.ledger.charge("one") == before and not (world.folder / "second").exists()
 

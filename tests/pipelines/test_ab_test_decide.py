@@ -17,11 +17,12 @@ from beam_ldp.pipelines import ab_test_decide, checks, programs, randomize
 from beam_ldp.pipelines.devices.questions import DeviceOutcomeQuestion, DeviceQuestion
 from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.experiments.decided import place
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.ab_test_decide import USAGE
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
 from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.outcomes import OutcomeQuery
 from tests.pipelines.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
 
@@ -194,7 +195,7 @@ def test_what_devices_refuse(tmp_path: Path, more: tuple[str, ...], said: str) -
 
 def test_a_look_needs_an_experiment(tmp_path: Path) -> None:
     given = read_flags(OF_DEVICES, ["--look=2", "--column=bought", f"--output={tmp_path}/out"])
-    with pytest.raises(UsageError, match="--look needs --experiment"):
+    with pytest.raises(SettingError, match="--look needs --experiment"):
         randomize.check(given)
 
 

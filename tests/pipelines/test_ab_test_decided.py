@@ -17,9 +17,9 @@ from beam_ldp.pipelines.experiments.decided import (
     place,
     write_down,
 )
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.outcomes import decision_id
 from tests.pipelines.test_ab_test_run import Desk, two_arms
 
@@ -42,7 +42,7 @@ def test_the_same_counts_again_and_no_others(tmp_path: Path) -> None:
     with pytest.raises(NothingReleasedError, match="decided before, on other reports: see .* out"):
         decide(design, MORE)
     assert place(design, 1).read_bytes() == before
-    with pytest.raises(UsageError, match="decided before"):
+    with pytest.raises(SettingError, match="decided before"):
         check_undecided(design, 1)
     decide(design, FEW, MORE)  # the second look has a place of its own
     assert earlier_looks(design, PLAN, 2) == (FEW,) and earlier_looks(design, PLAN, 1) == ()
@@ -60,7 +60,7 @@ def test_an_anytime_plan_goes_on_as_long_as_nothing_shows(tmp_path: Path) -> Non
     shown = plan.decide(FEW, lost)
     assert shown.decision == "effect"
     write_down(design, plan, shown, lost, "out")
-    with pytest.raises(UsageError, match="ended at look 2: effect"):
+    with pytest.raises(SettingError, match="ended at look 2: effect"):
         earlier_looks(design, plan, 3)
 
 
@@ -91,7 +91,7 @@ def test_of_two_at_once_one_decides(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_or_changed_decides_nothing(tmp_path: Path, text: str) -> None:
     design = str(tmp_path / "test.json")
     place(design, 1).write_text(text)
-    with pytest.raises(UsageError, match="--look 2 goes on from look 1"):
+    with pytest.raises(SettingError, match="--look 2 goes on from look 1"):
         earlier_looks(design, PLAN, 2)
     with pytest.raises(NothingReleasedError, match="on other reports"):
         decide(design, FEW)
@@ -102,7 +102,7 @@ def test_a_file_that_was_cut_or_changed_decides_nothing(tmp_path: Path, text: st
 def test_looks_of_another_plan_and_places_that_cannot_be_written(tmp_path: Path) -> None:
     design = str(tmp_path / "test.json")
     decide(design, FEW)
-    with pytest.raises(UsageError, match="is of another plan"):
+    with pytest.raises(SettingError, match="is of another plan"):
         earlier_looks(design, two_arms(effect=0.2, looks=2), 2)
     with pytest.raises(NothingReleasedError, match="could not be written down"):
         decide(str(tmp_path / "nowhere" / "test.json"), FEW)

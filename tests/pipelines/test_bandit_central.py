@@ -20,12 +20,13 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import bandit_advance, bandit_collect, programs
 from beam_ldp.pipelines.bandits.choice import BatchRecord
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.registry_entry import entry
 from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.run import price_line
 from beam_ldp.pipelines.usage import bandit_collect as collect_usage
 from beam_ldp.protocols.bandits.central import CentralSums
+from beam_ldp.settings import SettingError
 from tests.pipelines.test_bandit_service import advanced, rewards_of, snapshot, started, state
 
 pytestmark = pytest.mark.e2e
@@ -229,7 +230,7 @@ def test_noise_of_devices_is_refused_by_name(service: Path, flags: list[str]) ->
 
 def test_reports_of_devices_are_refused(service: Path) -> None:
     told = [f"--state={service}/service", f"--reports={service}"]
-    with pytest.raises(UsageError, match="people send no reports"):
+    with pytest.raises(SettingError, match="people send no reports"):
         bandit_collect.CollectBatch.of(read_flags(collect_usage.USAGE, told))
 
 

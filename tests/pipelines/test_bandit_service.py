@@ -23,12 +23,13 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import bandit_advance, checks, programs
 from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.rounding import number
+from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.e2e
 
@@ -227,7 +228,7 @@ def test_a_file_given_twice_under_two_names_does_not_let_people_count_twice(
 
 def test_nothing_of_a_service_is_decided_with_a_seed(service: Path) -> None:
     """Its state would say a local epsilon that such noise does not have."""
-    with pytest.raises(UsageError, match="--seed"):
+    with pytest.raises(SettingError, match="--seed"):
         advanced(service, rewards_of(service, 2), "--seed=3")
 
 
@@ -353,7 +354,7 @@ def test_a_folder_of_several_times_is_refused(
     service: Path, broken: Callable[[Path], None], said: str
 ) -> None:
     broken(service)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(SettingError, match=said):
         ServiceFolder.open(str(service / "service"))
 
 

@@ -25,8 +25,9 @@ from beam_ldp.pipelines.bandits import arrivals
 from beam_ldp.pipelines.bandits.arrivals import Arrivals
 from beam_ldp.pipelines.bandits.inbox import KeepRewards
 from beam_ldp.pipelines.bandits.service import ServiceFolder
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
+from beam_ldp.settings import SettingError
 from tests.pipelines.test_bandit_kills import charges, end_at
 from tests.pipelines.test_bandit_service import rewards_of, snapshot, started, state
 
@@ -256,7 +257,7 @@ def test_what_is_wrong_with_flags_or_files_is_said_before_and_at_once(service: P
     (service / "inbox/b.csv").write_text("plays,reward,uid\n1:blue,1,y\n")
     code, said = followed(service)
     assert code == programs.DONE and "; 3 rows cannot be used, most often: " in said, said
-    with pytest.raises(UsageError, match="--stop-after needs --stream"):
+    with pytest.raises(SettingError, match="--stop-after needs --stream"):
         bandit_advance.run_given(
             read_flags(USAGE, [f"--state={service}/service", "--stop-after=1s"]), Console()
         )

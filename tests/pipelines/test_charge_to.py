@@ -13,13 +13,12 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import MISUSED
 from beam_ldp.pipelines.records.reserving import charge_to
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.settings import People
+from beam_ldp.settings import People, SettingError
 from beam_ldp.transforms import PrivateFrequencies
 
 ANSWERS = Domain(("yes", "no"))
@@ -103,18 +102,18 @@ def test_unbounded_data_need_a_number_of_windows(url: str) -> None:
 @pytest.mark.exact
 def test_flags_become_a_budget(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ["--dataset=visits", "--honest-fraction=0.5", "--privacy-unit=device"]
-    with pytest.raises(UsageError, match="--ledger is missing"):
+    with pytest.raises(SettingError, match="--ledger is missing"):
         charge_to(PipelineOptions(flags))
     monkeypatch.setenv("BEAM_LDP_LEDGER", url)
     found = charge_to(PipelineOptions(flags))
     assert found is not None and found.url is None and found.windows is None
     assert (found.dataset, found.honest_fraction, found.privacy_unit) == ("visits", 0.5, "device")
     assert charge_to(PipelineOptions([*flags, "--no-ledger"])) is None
-    with pytest.raises(UsageError, match="--dataset"):
+    with pytest.raises(SettingError, match="--dataset"):
         charge_to(PipelineOptions([]))
-    with pytest.raises(UsageError, match="windows must"):
+    with pytest.raises(SettingError, match="windows must"):
         charge_to(PipelineOptions([*flags, "--budget-windows=0"]))
-    with pytest.raises(UsageError, match="belong together"):
+    with pytest.raises(SettingError, match="belong together"):
         charge_to(PipelineOptions([*flags, "--people-store=x"]))
 
 

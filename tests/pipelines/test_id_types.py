@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs.heads import check_id_types, read_heads
 from beam_ldp.pipelines.inputs.sources import ReadTable
+from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.exact
 
@@ -44,10 +44,10 @@ def test_types_that_hold_ids_may_be_mixed(tmp_path: Path) -> None:
 def test_a_type_that_holds_none_is_refused_with_both_types_named(
     tmp_path: Path, kind: pa.DataType
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(SettingError) as caught:
         check(files(tmp_path, pa.int64(), kind))
     said = str(caught.value)
     assert f"1.parquet declares {str(kind).split('<')[0]}" in said
     assert "0.parquet int64 beside it" in said
-    with pytest.raises(UsageError, match="cannot hold ids. Ids are integers"):
+    with pytest.raises(SettingError, match="cannot hold ids. Ids are integers"):
         check(files(tmp_path, kind))

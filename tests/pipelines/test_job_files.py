@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from beam_ldp.pipelines import cli, job_files
-from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import (
     PROGRAMS,
@@ -22,6 +22,7 @@ from beam_ldp.pipelines.job_files import (
     settings_of_kind,
     usage_of,
 )
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import read_setting
 
 pytestmark = pytest.mark.e2e
@@ -167,7 +168,7 @@ def test_what_does_not_fit_is_named_by_its_key(
     if said is None:
         assert only(read_job("job.yaml"))["output"] == {"folder": "out/"}
         return
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(SettingError, match=said):
         read_job("job.yaml")
 
 
@@ -186,12 +187,12 @@ def test_a_file_that_is_no_job_is_refused(
     name: str, content: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(SettingError, match=said):
         read_job(str(tmp_path / name))
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(UsageError, match="nowhere.yaml cannot be read"):
+    with pytest.raises(SettingError, match="nowhere.yaml cannot be read"):
         read_job("nowhere.yaml")
 
 
@@ -207,7 +208,7 @@ def test_a_missing_file_is_named() -> None:
 def test_a_key_twice_is_refused(name: str, content: str, tmp_path: Path) -> None:
     """The second would replace the first without a word."""
     (tmp_path / name).write_text(content)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         read_job(str(tmp_path / name))
 
 
@@ -225,14 +226,14 @@ def test_a_key_twice_is_refused(name: str, content: str, tmp_path: Path) -> None
     ],
 )
 def test_a_question_is_of_the_kind_that_it_names(content: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(SettingError, match=said):
         jobs_of(content)
 
 
 def test_a_yaml_tag_makes_nothing(tmp_path: Path) -> None:
     """A job file is data: it imports and calls nothing."""
     (tmp_path / "job.yaml").write_text("source: !!python/object/apply:os.getcwd []")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         read_job(str(tmp_path / "job.yaml"))
 
 
@@ -320,7 +321,7 @@ def test_ranges_stand_in_the_job_file_or_in_a_file_of_their_own(tmp_path: Path) 
     ((_, given),) = jobs_of({"questions": [{"mean": "age", "ranges": {"file": "r.csv"}}]})
     assert given["question"]["ranges"] == "r.csv"
     for wrong in ({"age": [0]}, {"age": 3}, {"age": ["low", "high"]}, 7):
-        with pytest.raises(UsageError, match="question.ranges must be a file, or"):
+        with pytest.raises(SettingError, match="question.ranges must be a file, or"):
             jobs_of({"questions": [{"mean": "age", "ranges": wrong}]})
 
 
@@ -350,7 +351,7 @@ def test_the_schema_refuses_what_the_reader_refuses(change: tuple[str, str]) -> 
     changed = yaml.safe_load(JOB.replace(*change))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(changed, job_schema())
-    with pytest.raises(UsageError):
+    with pytest.raises(SettingError):
         jobs_of(changed)
 
 

@@ -161,7 +161,7 @@ def test_a_limit_on_local_epsilons_refuses_it_by_name(
         (["--memoize-key-file=KEY", "--mechanism=SplitAndMixMean"], "noise must be fresh"),
         (
             ["--interaction-log=LOG", "--interaction-key-file=KEY", "--mechanism=SplitAndMixMean"],
-            "shares have no local epsilon that a log could add up",
+            "shares have no local epsilon to add up",
         ),
         (["--model=local", "--mechanism=SplitAndMixMean"], "not for norm l2"),
         (["--max-local-epsilon=100", "--mechanism=SplitAndMixMean"], "not for norm l2"),

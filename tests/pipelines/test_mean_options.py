@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.inputs.heads import Field, choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.line_formats import read_json_lines
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowGroups, read_row_groups
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings
+from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.exact
 
@@ -46,7 +47,7 @@ def test_a_range_may_be_negative_in_any_spelling(files: list[str]) -> None:
 @pytest.mark.parametrize("name", ["input", "column", "delta", "output"])
 def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     kept = [flag for flag in [*files, *CENTRAL, *BALL] if not flag.startswith(f"--{name}=")]
-    with pytest.raises(UsageError, match=f"--{name} is missing"):
+    with pytest.raises(SettingError, match=f"--{name} is missing"):
         settings_of(kept)
 
 
@@ -82,7 +83,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     ],
 )
 def test_rules(files: list[str], extra: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(SettingError, match=said):
         settings_of([*files, *extra])
 
 
@@ -90,7 +91,7 @@ def test_rules(files: list[str], extra: list[str], said: str) -> None:
                                   "--radius=inf", "--range=1", "--outside=drop", "--model=central",
                                   "--bad-rows=other", "--dimension=1.5"])  # fmt: skip
 def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
-    with pytest.raises(UsageError, match=flag.split("=")[0]):
+    with pytest.raises(SettingError, match=flag.split("=")[0]):
         read_flags(Mean.usage, [flag])
 
 
@@ -170,7 +171,7 @@ FIELDS = [
 def test_columns_are_found_by_name_and_glob(wanted: list[str], found: list[str] | None) -> None:
     """In the order of the flag; a glob never means the user id."""
     if found is None:
-        with pytest.raises(UsageError, match="no such column"):
+        with pytest.raises(SettingError, match="no such column"):
             choose_fields(wanted, FIELDS, "uid")
         return
     assert [field.name for field in choose_fields(wanted, FIELDS, "uid")] == found
@@ -178,13 +179,13 @@ def test_columns_are_found_by_name_and_glob(wanted: list[str], found: list[str] 
 
 @pytest.mark.parametrize("wanted", [[""], [","], [" , "], []])
 def test_no_column_at_all_is_said(wanted: list[str]) -> None:
-    with pytest.raises(UsageError, match="--column must name a column"):
+    with pytest.raises(SettingError, match="--column must name a column"):
         choose_fields(wanted, FIELDS, None)
 
 
 def test_many_columns_are_not_all_listed() -> None:
     fields = [Field(f"c{i}") for i in range(100)]
-    with pytest.raises(UsageError, match=r"c7, … \(100 in all\)"):
+    with pytest.raises(SettingError, match=r"c7, … \(100 in all\)"):
         choose_fields(["zzz"], fields, None)
 
 
@@ -199,7 +200,7 @@ def test_many_columns_are_not_all_listed() -> None:
 def test_dimension(names: list[str], stated: int | None, found: int | None) -> None:
     fields = [next(field for field in FIELDS if field.name == name) for name in names]
     if found is None:
-        with pytest.raises(UsageError, match="--dimension|--column"):
+        with pytest.raises(SettingError, match="--dimension|--column"):
             dimension_of(fields, stated)
         return
     assert dimension_of(fields, stated) == found

@@ -15,11 +15,12 @@ from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
 from beam_ldp.pipelines import usage as usages
-from beam_ldp.pipelines.flags import Arguments, UsageError, help_text, read_flags
+from beam_ldp.pipelines.flags import Arguments, help_text, read_flags
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import usage_of
 from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms import servers
 
 
@@ -56,23 +57,23 @@ def settings_of(flags: list[str]) -> FrequencySettings:
     ],
 )
 def test_an_unknown_flag_is_an_error_that_names_the_nearest(wrong: str, meant: str) -> None:
-    with pytest.raises(UsageError, match=rf"unknown flag .*did you mean {meant}"):
+    with pytest.raises(SettingError, match=rf"unknown flag .*did you mean {meant}"):
         parse_flags([wrong])
 
 
 def test_a_flag_far_from_all_others_is_an_error_too() -> None:
-    with pytest.raises(UsageError, match="unknown flag --qqqqqq$"):
+    with pytest.raises(SettingError, match="unknown flag --qqqqqq$"):
         parse_flags(["--qqqqqq"])
 
 
 @pytest.mark.parametrize("abbreviation", ["--eps", "--in", "--expected"])
 def test_abbreviations_are_not_guessed(abbreviation: str) -> None:
-    with pytest.raises(UsageError, match="unknown flag"):
+    with pytest.raises(SettingError, match="unknown flag"):
         parse_flags([abbreviation, "1"])
 
 
 def test_a_stray_word_is_an_error() -> None:
-    with pytest.raises(UsageError, match="stray"):
+    with pytest.raises(SettingError, match="stray"):
         parse_flags(["--epsilon=1", "stray"])
 
 
@@ -109,7 +110,7 @@ def test_underscores_are_dashes(files: list[str]) -> None:
                                   "--epsilon=x", "--expected-users=1.5", "--seed=x",
                                   "--bad-rows=drop", "--scope=all", "--format=xml"])  # fmt: skip
 def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
-    with pytest.raises(UsageError, match=flag.split("=")[0]):
+    with pytest.raises(SettingError, match=flag.split("=")[0]):
         parse_flags([flag])
 
 
@@ -160,7 +161,7 @@ def test_help_names_no_setting_that_the_program_lacks(program: str) -> None:
 @pytest.mark.parametrize("name", ["input", "domain", "delta", "output"])
 def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     kept = [flag for flag in files if not flag.startswith(f"--{name}=")]
-    with pytest.raises(UsageError, match=f"--{name} is missing"):
+    with pytest.raises(SettingError, match=f"--{name} is missing"):
         settings_of([*kept, *CENTRAL])
 
 
@@ -209,7 +210,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     ],
 )  # fmt: skip
 def test_rules(files: list[str], extra: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(SettingError, match=said):
         settings_of([*files, *extra])
 
 
@@ -233,7 +234,7 @@ def test_nine_tenths_of_the_people_are_rounded_up(
 def test_mixed_endings_need_a_format(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "y.jsonl").write_text("{}")
     flags = [*files, *CENTRAL, f"--input={tmp_path}/y.jsonl"]
-    with pytest.raises(UsageError, match="--input-format must be given"):
+    with pytest.raises(SettingError, match="--input-format must be given"):
         settings_of(flags)
     assert settings_of([*flags, "--input-format=jsonl"]).num_files == 2
 
@@ -301,9 +302,9 @@ def test_flags_of_the_job_server_are_taken(files: list[str], job_server: str) ->
     flags = [*files, *CENTRAL, *theirs]
     given = parse_flags([*flags, f"--job_endpoint={job_server}"])
     assert set(theirs) <= set(given.beam_flags)
-    with pytest.raises(UsageError, match="unknown flag --number_of_execution_retries"):
+    with pytest.raises(SettingError, match="unknown flag --number_of_execution_retries"):
         parse_flags(flags)
-    with pytest.raises(UsageError, match="did you mean --number_of_execution_retries"):
+    with pytest.raises(SettingError, match="did you mean --number_of_execution_retries"):
         parse_flags([*files, *CENTRAL, f"--job_endpoint={job_server}", "--number_of_retries=3"])
 
 
@@ -311,5 +312,5 @@ def test_a_flag_of_a_job_server_that_is_not_there_says_so(
     files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servers, "ANSWER_SECONDS", 0.3)
-    with pytest.raises(UsageError, match="--job_endpoint localhost:1: no server answered"):
+    with pytest.raises(SettingError, match="--job_endpoint localhost:1: no server answered"):
         parse_flags([*files, *CENTRAL, "--job_endpoint=localhost:1", "--reuse"])

@@ -14,12 +14,11 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.reserving import charge_to, reserve
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.stream import Stream
-from beam_ldp.settings import Charge, Noise, Output, Privacy
+from beam_ldp.settings import Charge, Noise, Output, Privacy, SettingError
 from beam_ldp.transforms import ChargeTo
 from tests.ledger.asked import KEY, asked
 
@@ -82,7 +81,7 @@ def test_a_run_is_charged_to_the_share_it_names_and_not_beyond(url: str) -> None
         reserve(flags(url, f"rest {i}"), WORST, "url")
     with pytest.raises(NothingReleasedError):
         reserve(flags(url, "rest 5"), WORST, "url")
-    with pytest.raises(UsageError, match="no quota 'sales'"):
+    with pytest.raises(SettingError, match="no quota 'sales'"):
         reserve(flags(url, "sales", "sales"), WORST, "url")
     rows = BudgetLedger(url).rows()
     named = {row.body["run_id"]: row.body["quota"] for row in rows if row.kind == "reserve"}
@@ -94,7 +93,7 @@ def test_a_retry_under_another_quota_is_refused(url: str, tmp_path: Path) -> Non
     """It would be paid by whom it suits: by the one, and released as the other's."""
     reserve(memoized(url, "nightly", "maps", tmp_path), WORST, "url")
     for quota in ("ads", ""):
-        with pytest.raises(UsageError, match="already has its charge"):
+        with pytest.raises(SettingError, match="already has its charge"):
             reserve(memoized(url, "nightly", quota, tmp_path), WORST, "url")
     again = reserve(memoized(url, "nightly", "maps", tmp_path), WORST, "url")
     assert again.facts["charged"] == "yes"
@@ -105,7 +104,7 @@ def test_a_retry_under_another_quota_is_refused(url: str, tmp_path: Path) -> Non
 
 def test_another_name_does_not_move_a_release_to_another_quota(url: str, tmp_path: Path) -> None:
     reserve(memoized(url, "nightly", "maps", tmp_path), WORST, "url")
-    with pytest.raises(UsageError, match="is releasing this very release"):
+    with pytest.raises(SettingError, match="is releasing this very release"):
         reserve(memoized(url, "other", "ads", tmp_path), WORST, "url")
 
 
@@ -116,7 +115,7 @@ def test_a_second_publication_stays_with_who_paid_the_first(url: str, tmp_path: 
     ledger.settle("nightly", EVENT, identity=charge.identity, attempt=charge.attempt,
                   report_digest="d" * 64)  # fmt: skip
     for quota in ("ads", ""):
-        with pytest.raises(UsageError, match="--quota must be 'maps'"):
+        with pytest.raises(SettingError, match="--quota must be 'maps'"):
             reserve(memoized(url, "again", quota, tmp_path), WORST, "url")
     reserve(memoized(url, "again", "maps", tmp_path), WORST, "url")
 

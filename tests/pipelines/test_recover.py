@@ -16,12 +16,12 @@ from beam_ldp.pipelines import collect, programs, randomize
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.devices.recovery import NO_REPORT, NOT_MADE, TWO_REPORTS
 from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.outputs import OutputError, create_private
 from beam_ldp.pipelines.recover import _no_formula
 from beam_ldp.randomizers.frequency import RecoverableResponse
 from beam_ldp.randomizers.randomness import UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import encode_envelope
+from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.e2e
 
@@ -113,7 +113,7 @@ def test_the_release_says_that_values_are_recoverable(place: Path) -> None:
         contradicting = {**told, "recoverable": wrong}
         path = place / "contradicting.json"
         path.write_text(json.dumps(contradicting))
-        with pytest.raises(UsageError, match="contradict themselves: recoverable"):
+        with pytest.raises(SettingError, match="contradict themselves: recoverable"):
             load_release(str(path))
 
 

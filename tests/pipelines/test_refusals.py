@@ -13,13 +13,13 @@ import pytest
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.pipelines import frequency, run
 from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.outputs import FolderWriter
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from tests.pipelines.test_stream import parsed
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.exact
     ],
 )
 def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         check_stream(parsed(*flags))
 
 
@@ -198,7 +198,7 @@ def test_a_link_is_never_replaced_by_an_output(colours: list[str], tmp_path: Pat
 def test_release_files_that_are_none(content: str, tmp_path: Path) -> None:
     path = tmp_path / "release.json"
     path.write_text(content)
-    with pytest.raises(UsageError, match=f"--release {path}: "):
+    with pytest.raises(SettingError, match=f"--release {path}: "):
         load_release(str(path))
 
 

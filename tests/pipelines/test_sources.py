@@ -21,7 +21,6 @@ from apache_beam.testing.util import assert_that
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import sources
 from beam_ldp.pipelines.inputs.line_formats import (
     MISSING_COLUMN,
@@ -42,7 +41,7 @@ from beam_ldp.pipelines.inputs.sources import (
 from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.settings import People
+from beam_ldp.settings import People, SettingError
 from beam_ldp.transforms import BoundContributions, EncodeRows
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, TableBlock
@@ -148,9 +147,9 @@ def test_files_of_a_table_with_a_log_are_refused(tmp_path: Path) -> None:
         (lake / name / log).touch()
         inside = next((lake / name).rglob("f.parquet"))
         for pattern in (lake / name, inside.parent, inside.parent / "*.parquet", inside):
-            with pytest.raises(UsageError, match=f"{name} is the folder of a table.*snapshot"):
+            with pytest.raises(SettingError, match=f"{name} is the folder of a table.*snapshot"):
                 find_files(str(pattern))
-    with pytest.raises(UsageError, match="lake/delta is the folder of a table"):
+    with pytest.raises(SettingError, match="lake/delta is the folder of a table"):
         find_all_files([str(tmp_path / "plain"), str(lake / "**")])
     assert len(find_files(str(tmp_path / "plain"))) == 1
 
@@ -164,7 +163,7 @@ def test_tables_in_other_stores_are_refused(log: str, monkeypatch: pytest.Monkey
         return [MatchResult(patterns[0], [FileMetadata(one, 0) for one in found])]
 
     monkeypatch.setattr(sources.FileSystems, "match", match)
-    with pytest.raises(UsageError, match=f"{SCHEME}://b/t is the folder of a table"):
+    with pytest.raises(SettingError, match=f"{SCHEME}://b/t is the folder of a table"):
         find_files(f"{SCHEME}://b/t/data/*")
     del there[0]
     assert len(find_files(f"{SCHEME}://b/t/data/*")) == 1

@@ -28,7 +28,7 @@ from beam_ldp.accounting import ShuffleAccountant, shuffled_event
 from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
@@ -60,6 +60,7 @@ from beam_ldp.pipelines.streams.source import (
 )
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import SECONDS
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, TableBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
@@ -97,7 +98,7 @@ def test_durations(text, value):
 @pytest.mark.exact
 @pytest.mark.parametrize("text", ["", "-5s", "5 minutes", "1e3s", "nan", "s"])
 def test_other_durations_are_refused(text):
-    with pytest.raises(UsageError, match="--slide"):
+    with pytest.raises(SettingError, match="--slide"):
         parsed("--slide", text)
 
 
@@ -118,7 +119,7 @@ def test_other_durations_are_refused(text):
     ],
 )
 def test_flags_that_do_not_fit_are_named(without, flags, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         check_stream(parsed(*flags, without=without))
 
 

@@ -19,7 +19,7 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.checks import findings
 from beam_ldp.pipelines.finalize import finalize
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.lost_runs import Note
@@ -36,6 +36,7 @@ from beam_ldp.pipelines.streams.results import (
     told_of,
 )
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import SettingError
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stages import part_of
 from tests.pipelines.test_stream import ORACLE, a_release
@@ -70,7 +71,7 @@ def test_an_equal_stream_goes_on_as_the_run_that_it_was(tmp_path):
     assert run_that_goes_on(tmp_path, MEMOIZED, None) == "run-1"
     assert run_that_goes_on(tmp_path, MEMOIZED, "run-1") == "run-1"
     begin(tmp_path, MEMOIZED, "run-1")
-    with pytest.raises(UsageError, match="belongs to run run-1"):
+    with pytest.raises(SettingError, match="belongs to run run-1"):
         run_that_goes_on(tmp_path, MEMOIZED, "run-2")
 
 
@@ -79,7 +80,7 @@ def test_an_equal_stream_goes_on_as_the_run_that_it_was(tmp_path):
 )
 def test_another_stream_is_refused_in_its_folder(tmp_path, other):
     begin(tmp_path, MEMOIZED, "run-1")
-    with pytest.raises(UsageError, match="holds another stream: it differs in its"):
+    with pytest.raises(SettingError, match="holds another stream: it differs in its"):
         run_that_goes_on(tmp_path, other, "run-1")
 
 
@@ -88,23 +89,23 @@ def test_fresh_noise_does_not_go_on(tmp_path):
     begin(tmp_path / "nameless", None, "run-1")
     begin(tmp_path / "memoized", MEMOIZED, "run-1")
     for place, identity in (("fresh", IDENTITY), ("nameless", None), ("memoized", IDENTITY)):
-        with pytest.raises(UsageError, match="second reports"):
+        with pytest.raises(SettingError, match="second reports"):
             run_that_goes_on(tmp_path / place, identity, "run-1")
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty"):
+    with pytest.raises(SettingError, match="is not empty"):
         run_that_goes_on(tmp_path, MEMOIZED, None)
     (tmp_path / STREAM).write_text("{")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         run_that_goes_on(tmp_path, MEMOIZED, None)
 
 
 def test_of_two_streams_that_begin_at_once_the_second_is_refused(tmp_path):
     """Both have seen an empty folder."""
     begin(tmp_path, MEMOIZED, "run-1")
-    with pytest.raises(UsageError, match="at the same moment"):
+    with pytest.raises(SettingError, match="at the same moment"):
         begin(tmp_path, MEMOIZED, "run-2")
 
 
@@ -264,7 +265,7 @@ def test_the_program_goes_on_with_the_same_question_and_refuses_others(flags, tm
         "dataset": {"dataset": "others"},
     }
     for named, change in changes.items():
-        with pytest.raises(UsageError, match=f"differs in its .*{named}"):
+        with pytest.raises(SettingError, match=f"differs in its .*{named}"):
             a_stream(flags, **change)
 
 
@@ -288,9 +289,9 @@ def test_a_program_that_starts_again_has_one_charge_and_two_attempts(flags, tmp_
     assert (charge.status, charge.count, charge.attempts) == ("reserved", 9, 2)
     assert charge.identity == job.identity and charge.attempt == attempts[1] != attempts[0]
     assert [row.kind for row in ledger.rows()].count("reserve") == 1
-    with pytest.raises(UsageError, match="differs in its column"):
+    with pytest.raises(SettingError, match="differs in its column"):
         a_stream(charged, column="shape")
-    with pytest.raises(UsageError, match="another question|its release differs"):
+    with pytest.raises(SettingError, match="another question|its release differs"):
         _pipeline(a_stream(charged, column="shape", output=str(tmp_path / "elsewhere")), [])
 
 
@@ -328,5 +329,5 @@ def test_where_the_files_lie_is_no_part_of_what_is_asked(flags, tmp_path):
 
 
 def test_a_key_that_cannot_be_read_is_a_usage_error(flags, tmp_path):
-    with pytest.raises(UsageError, match="memoize_key_file must be readable"):
+    with pytest.raises(SettingError, match="memoize_key_file must be readable"):
         a_stream(flags, memoize_key_file=str(tmp_path / "nothing"))

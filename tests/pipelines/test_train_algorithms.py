@@ -29,7 +29,7 @@ from beam_ldp.accounting.reconstruction_audit import at_most, audit_messages
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.losses import released
 from beam_ldp.pipelines import programs, train
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, settlement
 from beam_ldp.pipelines.training.facts import bundled_facts
@@ -39,6 +39,7 @@ from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.pipelines.usage.train import EXAMPLES, USAGE
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
+from beam_ldp.settings import SettingError
 
 TRAINING_PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
 DELTA = 1e-5
@@ -99,7 +100,7 @@ def price(event, rounds):
     ],
 )
 def test_refused_flags(text, more, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         plan_of(text, f"--dry-run {more}")
 
 
@@ -111,7 +112,7 @@ def test_refused_flags(text, more, message):
 def test_missing_flags_are_named(text, missing):
     words = text.split()
     at = words.index(missing)
-    with pytest.raises(UsageError, match=f"{missing} is missing"):
+    with pytest.raises(SettingError, match=f"{missing} is missing"):
         plan_of(" ".join(words[:at] + words[at + 2 :]))
 
 
@@ -358,7 +359,7 @@ def test_a_budget_of_local_epsilons_has_no_room_for_a_trusted_server(ledger):
 def test_a_ledger_that_is_not_there_is_named(tmp_path):
     plan = plan_of(ADAPED, f"--output x --dataset d --ledger sqlite:///{tmp_path / 'none.db'}")
     with (
-        pytest.raises(UsageError, match="holds no ledger"),
+        pytest.raises(SettingError, match="holds no ledger"),
         train.charged(plan, Console(quiet=True)),
     ):
         raise AssertionError("must not be reached")

@@ -19,7 +19,7 @@ from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.lost_runs import BEGUN, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
@@ -38,6 +38,7 @@ from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.exact
 QUIET = Console(quiet=True)
@@ -472,7 +473,7 @@ def test_no_other_flag_is_taken_and_no_ledger_is_written_down(world, capsys):
                   "messages 2", "dropout 0.1", "data mnist5k"):  # fmt: skip
         world.refused(f"takes no --{other.split()[0]}", f"--{other}")
     assert "privacy.db" not in str(Checkpoint.read(str(world.staging)).job)
-    with pytest.raises(UsageError, match="nothing to plan"):
+    with pytest.raises(SettingError, match="nothing to plan"):
         check_train(flags(f"{FLAGS} --dry-run --resume {world.out}"))
     code = train.main(["--resume", world.out, "--epochs", "9"])
     assert code == 2 and "--resume takes no --epochs" in " ".join(capsys.readouterr().err.split())

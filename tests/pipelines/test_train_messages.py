@@ -13,12 +13,12 @@ from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
 from beam_ldp.federated.samplers import DeclaredSampling
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
-from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
 from beam_ldp.pipelines.training.plans import mechanism_for
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
+from beam_ldp.settings import SettingError
 from tests.pipelines.test_train_plan import plan_of, settings_of
 
 USUAL = "--data digits --local-epsilon 8 --epochs 20 --delta 1e-5"
@@ -106,7 +106,7 @@ def test_counts_that_are_chosen_and_counts_that_were_asked_for(kind, name, count
     ],
 )
 def test_counts_that_nobody_can_send(more, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         plan_of(LINF, more)
 
 
@@ -137,7 +137,7 @@ def test_another_count_under_the_same_name_is_refused_and_all_messages_are_charg
     spent = BudgetLedger(ledger.url).status("d")
     assert spent.local_spent == 16.0  # all four messages, in two rounds
     for count in ("", "--messages 1", "--messages 3", "--messages 4"):
-        with pytest.raises(UsageError), charged(plan_of(text, count), Console(quiet=True)):
+        with pytest.raises(SettingError), charged(plan_of(text, count), Console(quiet=True)):
             raise AssertionError("it began")
     assert BudgetLedger(ledger.url).status("d").local_spent == spent.local_spent
     event = BudgetLedger(ledger.url).charge("one").event

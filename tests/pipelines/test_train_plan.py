@@ -19,7 +19,7 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import job_files, programs, train
-from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.forging import forged_list, forged_usually
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
@@ -37,6 +37,7 @@ from beam_ldp.pipelines.training.view import plan_line, say_plan
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from beam_ldp.rounding import number
+from beam_ldp.settings import SettingError
 from tests.idx_files import write_folder
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
@@ -81,7 +82,7 @@ def plan_of(text, more=""):
     ],
 )
 def test_refused_flags(more, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         settings_of(DRY, more)
 
 
@@ -95,7 +96,7 @@ def test_refused_flags(more, message):
     ],
 )
 def test_what_has_no_price_is_refused_before_anything_runs(more, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         plan_of(DRY, more)
 
 
@@ -104,9 +105,9 @@ def test_what_has_no_price_is_refused_before_anything_runs(more, message):
 def test_missing_flags_are_named(missing):
     words = DRY.split()
     at = words.index(missing)
-    with pytest.raises(UsageError, match=f"{missing} is missing"):
+    with pytest.raises(SettingError, match=f"{missing} is missing"):
         settings_of(" ".join(words[:at] + words[at + 2 :]))
-    with pytest.raises(UsageError, match="--output is missing"):
+    with pytest.raises(SettingError, match="--output is missing"):
         settings_of(USUAL)
 
 
@@ -114,9 +115,9 @@ def test_missing_flags_are_named(missing):
 def test_files_need_their_columns(tmp_path):
     (tmp_path / "rows.csv").write_text("a,y\n")
     text = DRY.replace("mnist5k", str(tmp_path / "rows.csv"))
-    with pytest.raises(UsageError, match="--features is missing"):
+    with pytest.raises(SettingError, match="--features is missing"):
         settings_of(text)
-    with pytest.raises(UsageError, match="a file or folder that exists"):
+    with pytest.raises(SettingError, match="a file or folder that exists"):
         settings_of(DRY.replace("mnist5k", "mnist6k"))
     found = settings_of(text, "--features a,b --label y --classes 2 --shape 28x28")
     assert (found.question.features, found.shape) == (("a", "b"), (28, 28, 1))
@@ -169,7 +170,7 @@ def test_a_folder_with_other_images_is_another_training(tmp_path):
 )
 def test_flags_that_idx_files_have_no_use_for(tmp_path, more, message):
     folder = write_folder(tmp_path / "images")
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         settings_of(f"--data {folder} {IDX} {more}")
 
 
@@ -177,7 +178,7 @@ def test_flags_that_idx_files_have_no_use_for(tmp_path, more, message):
 def test_idx_files_that_are_wrong_are_a_wrong_flag(tmp_path, capsys):
     folder = write_folder(tmp_path / "images")
     told = f"--data {folder} {IDX} --points-per-client 61"
-    with pytest.raises(UsageError, match="--points-per-client must be at most 60"):
+    with pytest.raises(SettingError, match="--points-per-client must be at most 60"):
         known_facts(settings_of(told))
     (folder / "train-labels-idx1-ubyte").unlink()
     assert train.main(f"--data {folder} {IDX}".split()) == programs.MISUSED
@@ -230,7 +231,7 @@ def test_parameters_of_the_papers_networks():
     shape = (28, 28, 1)
     counts = {m: count_parameters(m, shape, 10) for m in ("cnn-16", "cnn-32", "cnn-papernot")}
     assert counts == {"cnn-16": 13_706, "cnn-32": 13_722, "cnn-papernot": 26_010}
-    with pytest.raises(UsageError, match="16 x 16"):
+    with pytest.raises(SettingError, match="16 x 16"):
         count_parameters("cnn-16", (8, 8, 1), 10)
 
 
@@ -318,14 +319,14 @@ def test_a_target_below_one_round_trains_nothing():
 
 @pytest.mark.exact
 def test_plans_that_do_not_fit_the_data():
-    with pytest.raises(UsageError, match="--clients-per-round must be at most 4,000"):
+    with pytest.raises(SettingError, match="--clients-per-round must be at most 4,000"):
         plan_of(DRY, "--clients-per-round 4001")
-    with pytest.raises(UsageError, match="shuffled-epochs needs fewer --clients-per-round"):
+    with pytest.raises(SettingError, match="shuffled-epochs needs fewer --clients-per-round"):
         plan_of(DRY, "--clients-per-round 4000 --sampling shuffled-epochs")
-    with pytest.raises(UsageError, match="--mechanism must be auto or one of LInfMean"):
+    with pytest.raises(SettingError, match="--mechanism must be auto or one of LInfMean"):
         plan_of(DRY, "--norm linf --mechanism PrivUnit")
     facts = DataFacts(100, 3, (5,), 2, 0)
-    with pytest.raises(UsageError, match="--points-per-client must be at most 3"):
+    with pytest.raises(SettingError, match="--points-per-client must be at most 3"):
         make_plan(settings_of(DRY, "--points-per-client 4 --clients-per-round 10"), facts)
 
 
@@ -403,7 +404,7 @@ def test_a_training_under_a_name_that_is_taken_is_refused(tmp_path):
     assert first.about["one_report_per"] == "client, as the data is dealt out"
     spent = BudgetLedger(ledger.url).status("d").local_spent
     for more in ("", "--clip 0.006", "--model logistic", "--local-epsilon 1.5"):
-        with pytest.raises(UsageError), charged(plan_of(text, more), Console(quiet=True)):
+        with pytest.raises(SettingError), charged(plan_of(text, more), Console(quiet=True)):
             raise AssertionError("it began")
     assert BudgetLedger(ledger.url).status("d").local_spent == spent == 4.0
 
@@ -529,7 +530,7 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_runs(ledger):
 def test_a_budget_of_users_is_no_budget_of_examples(ledger):
     plan = charged_plan(ledger, "--points-per-client 4 --epochs 1")
     with (
-        pytest.raises(UsageError, match="protects one user"),
+        pytest.raises(SettingError, match="protects one user"),
         train.charged(plan, Console(quiet=True)),
     ):
         raise AssertionError("must not be reached")
@@ -598,7 +599,7 @@ def test_everybody_may_stay_away_too_and_a_bit_comes_with_its_report():
     assert plan.event.num_reports == 3_000
     both = plan_of(f"{DRY} --clip adaptive --least-clients 150")
     assert both.event.num_received == 150
-    with pytest.raises(UsageError, match="--least-clients must be at most 4,000, the clients"):
+    with pytest.raises(SettingError, match="--least-clients must be at most 4,000, the clients"):
         plan_of("--data mnist5k --local-epsilon 2 --sampling full --epochs 3 --delta 1e-5 "
                 "--least-clients 4001 --dry-run")  # fmt: skip
 
@@ -627,7 +628,7 @@ def test_what_a_round_falls_short_of_once_in_a_billion():
     ],
 )
 def test_dropouts_that_have_no_price_are_refused(more, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         settings_of(DRY, more)
 
 
@@ -752,5 +753,5 @@ def test_a_check_is_no_other_price_and_another_training():
     ],
 )
 def test_trainings_without_a_check_are_refused(more, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SettingError, match=message):
         plan_of(f"{DRY} --drop-colluders", more)
