@@ -328,21 +328,6 @@ def check_limits(privacy: Privacy | None, *allowed: str) -> None:
             )
 
 
-def check_protocol(
-    protocol: Any, kind: type[Any], people: People, noise: Noise, privacy: Privacy | None
-) -> None:
-    """What composites of several rounds refuse: those ask all people one question."""
-    if not isinstance(protocol, kind):
-        raise TypeError(f"protocol must be a {kind.__name__}, got {type(protocol).__name__}")
-    if people.group_by is not None or people.groups is not None:
-        raise ValueError(
-            "people: group_by and groups must be left out: this transform makes one release of all "
-            "people. Filter the rows of one group and release it by itself"
-        )
-    check_limits(privacy)
-    check_promise("protocol", protocol.local_epsilon, noise, privacy)
-
-
 def paying(budget: ChargeTo | None, noise: Noise, privacy: Privacy | None) -> ChargeTo | None:
     """The budget that is charged, which keeps what was declared; none for a simulation."""
     if budget is None or noise.simulated:

@@ -23,8 +23,9 @@ from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import Values
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock
 from beam_ldp.transforms.elements.stages import window_bounds
-from beam_ldp.transforms.heavy_hitters import AssignLevels, EncodeWords, config_of
+from beam_ldp.transforms.heavy_hitters import EncodeWords
 from beam_ldp.transforms.queries import BadLists
+from beam_ldp.transforms.rounds import AssignRoles
 
 
 class WordsOfLevel:
@@ -59,7 +60,7 @@ class WordsOfLevel:
     def values(self, rows: beam.PCollection) -> Values:
         """As `DeviceSide.values`."""
         encoded = rows | "Encode" >> self._encode
-        assign = beam.ParDo(AssignLevels(self._protocol, self._noise))
+        assign = beam.ParDo(AssignRoles(self._protocol, self._noise))
         persons = (
             encoded
             | "Assign levels" >> assign.with_output_types(ValueBlock)
@@ -134,7 +135,11 @@ class _EstimateLevel(beam.DoFn):
             ran=None,
             question=self.question,
             window=window_bounds(window),
-            mechanism=config_of(protocol) | {"received": list(received)},
+            mechanism={
+                "mechanism": "HeavyHitters",
+                **protocol.to_config(),
+                "received": list(received),
+            },
             smallest_batch=total.num_reports,
             output=total.output,
             simulated=total.simulated,

@@ -30,7 +30,7 @@ from beam_ldp.transforms.elements.blocks import (
     WithheldRelease,
 )
 from beam_ldp.transforms.elements.portable import PortableRandomizer
-from beam_ldp.transforms.heavy_hitters import AnswerLevel, AssignLevels, Found
+from beam_ldp.transforms.rounds import Answered, AskRound, AssignRoles
 from tests.identities import identity
 from tests.transforms.helpers import chi_square, run
 
@@ -161,7 +161,7 @@ def test_another_run_of_a_memoized_release_is_the_same_to_the_last_byte(noise: N
 def test_a_level_is_a_function_of_key_person_and_release_and_not_of_the_word(noise) -> None:
     ids = np.arange(200)
     source = NoiseSource(identity("week"), noise.key_file)
-    assign = AssignLevels(plan(), source)
+    assign = AssignRoles(plan(), source)
     assign.setup()
 
     def levels(values):
@@ -180,7 +180,7 @@ def test_a_level_is_a_function_of_key_person_and_release_and_not_of_the_word(noi
 @pytest.mark.parametrize("seed", [None, 7])
 def test_levels_are_drawn_with_their_shares(seed) -> None:
     """Chi-square against the weights: false alarms below 1e-6 (with fresh draws each run)."""
-    assign = AssignLevels(plan(), NoiseSource(seed=seed))
+    assign = AssignRoles(plan(), NoiseSource(seed=seed))
     assign.setup()
     block = ValueBlock(
         np.zeros((40_000, 1), dtype=np.uint64), source="r", positions=np.arange(40_000)
@@ -196,9 +196,9 @@ def test_levels_are_drawn_with_their_shares(seed) -> None:
 def test_noise_is_drawn_anew_where_other_candidates_are_asked_about(noise: Noise) -> None:
     """Equal noise at equal places of two lists would tell whether a word stands at one place."""
     level = plan().levels[1]
-    answer = AnswerLevel(
+    answer = AskRound(
         PortableRandomizer(level.oracle), NoiseSource(identity("week"), noise.key_file), False,
-        plan(), 1,
+        plan().rounds[1],
     )  # fmt: skip
     answer.setup()
     answer.start_bundle()
@@ -210,7 +210,7 @@ def test_noise_is_drawn_anew_where_other_candidates_are_asked_about(noise: Noise
 
     def reports(*candidates):
         asked = np.concatenate(candidates)
-        found = answer.process(block, window, [Found(asked, (10,), False)])
+        found = answer.process(block, window, [Answered("", asked, (), False)])
         return next(iter(found)).reports.tolist()
 
     alone = reports(own)

@@ -349,6 +349,7 @@ class CollectorSide(beam.PTransform):
         groups: the public list of groups, where blocks hold reports of many. A declared group of
             which nothing came is withheld too, and said to be.
         windows: for unbounded data: when windows close, and what becomes of late reports.
+        absent: whether that is said here; else whoever calls does it (`absent_groups`).
     """
 
     def __init__(
@@ -357,8 +358,9 @@ class CollectorSide(beam.PTransform):
         estimator: beam.PTransform,
         *,
         shuffle: Shuffling,
-        groups: Domain | str | Path | None = None,
+        groups: Domain | PortableDomain | str | Path | None = None,
         windows: WindowRules = DEFAULT_RULES,
+        absent: bool = True,
     ) -> None:
         super().__init__()
         self._min_reports = shuffle.least(None)
@@ -372,7 +374,7 @@ class CollectorSide(beam.PTransform):
         )
         self._randomizer = randomizer
         self._estimator = estimator
-        self._groups = None if groups is None else PortableDomain(groups)
+        self._groups = None if groups is None or not absent else PortableDomain.of(groups)
 
     def expand(self, reports: beam.PCollection) -> Releases:
         shuffled = reports | "Shuffle" >> ShuffleInParts(self._shuffle)
@@ -385,25 +387,29 @@ class CollectorSide(beam.PTransform):
         of_groups = self._groups is not None and element_of(releases).keyed
         if of_groups and is_global(releases) and releases.is_bounded:
             assert self._groups is not None
-            absent = self._absent(releases, withheld, self._groups)
-            withheld = (withheld, absent) | "All groups withheld" >> beam.Flatten()
+            withheld = absent_groups(releases, withheld, self._groups, self._min_reports)
         return Releases(releases, withheld)
 
-    def _absent(
-        self, releases: beam.PCollection, withheld: beam.PCollection, groups: PortableDomain
-    ) -> beam.PCollection:
-        """A notice for every declared group that sent no report at all; `other` is none.
 
-        Only for bounded data in one window: elsewhere nobody knows when a window has ended that no
-        element was ever in.
-        """
-        seen = (
-            releases | "Released groups" >> beam.Map(_group_of).with_output_types(str),
-            withheld | "Withheld groups" >> beam.Map(_group_of).with_output_types(str),
-        ) | "Groups seen" >> beam.Flatten()
-        doer = beam.ParDo(_Absent(groups, self._min_reports), beam.pvalue.AsIter(seen))
-        start = releases.pipeline | "Start groups" >> beam.Impulse()
-        return start | "Absent groups" >> doer.with_output_types(WithheldRelease)
+def absent_groups(
+    releases: beam.PCollection,
+    withheld: beam.PCollection,
+    groups: PortableDomain,
+    min_reports: int,
+) -> beam.PCollection:
+    """The notices, with one for every declared group that nothing came of; `other` is none.
+
+    Only for bounded data in one window: elsewhere nobody knows when a window has ended that no
+    element was ever in.
+    """
+    seen = (
+        releases | "Released groups" >> beam.Map(_group_of).with_output_types(str),
+        withheld | "Withheld groups" >> beam.Map(_group_of).with_output_types(str),
+    ) | "Groups seen" >> beam.Flatten()
+    doer = beam.ParDo(_Absent(groups, min_reports), beam.pvalue.AsIter(seen))
+    start = releases.pipeline | "Start groups" >> beam.Impulse()
+    absent = start | "Absent groups" >> doer.with_output_types(WithheldRelease)
+    return (withheld, absent) | "All groups withheld" >> beam.Flatten()
 
 
 def _group_of(element: tuple[str, Release] | WithheldRelease) -> str:

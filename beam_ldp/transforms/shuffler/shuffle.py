@@ -119,7 +119,7 @@ class Shuffle(beam.PTransform):
         output: Literal["reports", "statistic"] = "reports",
         scope: Literal["batch", "global"] = "batch",
         *,
-        groups: Domain | str | Path | None = None,
+        groups: Domain | PortableDomain | str | Path | None = None,
         num_shards: int | None = None,
         windows: WindowRules = DEFAULT_RULES,
     ) -> None:
@@ -141,7 +141,7 @@ class Shuffle(beam.PTransform):
             raise ValueError(f"num_shards must be a power of two, got {num_shards}")
         self._output = output
         self._scope = scope
-        self._groups = None if groups is None else PortableDomain(groups)
+        self._groups = None if groups is None else PortableDomain.of(groups)
         self._num_shards = num_shards
         self._windows = windows
 
