@@ -47,7 +47,6 @@ from beam_ldp.randomizers.contrasts import combine
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import AnyIds, digest_of
 from beam_ldp.randomizers.question_set import draw_error
-from beam_ldp.randomizers.randomness import word_source
 from beam_ldp.randomizers.words import bits_for
 
 Assignment = Literal["secret", "visible"]
@@ -525,35 +524,6 @@ def fano_threshold(num_users: int, local_epsilon: float, bits: float, miss: floa
     """Fano's bound: below it none of 2**bits values can be found but with probability `miss`."""
     variance = 1.0 / math.sinh(local_epsilon / 2) ** 2  # 4 E / (E - 1)**2
     return math.sqrt(variance * ((1 - miss) * bits * math.log(2) - math.log(2)) / num_users)
-
-
-# All parties at once, in one process ------------------------------------------------------
-
-
-def run_heavy_hitters(
-    protocol: HeavyHitters,
-    bits: NDArray[np.uint64],
-    rng: np.random.Generator | None = None,
-    coverage: float = 0.95,
-) -> FoundWords:
-    """All parties of the protocol in one process: for notebooks, tests and small releases.
-
-    Args:
-        protocol: the plan.
-        bits: `(n, num_words)`, one code per person.
-        rng: a generator simulates, and protects nobody; None draws levels and noise anew.
-        coverage: as in `HeavyHitters.finish`.
-    """
-    words = word_source(rng, protocol.config_digest(), np.empty(0))
-    assigned = protocol.assign(words.words(0, len(bits), 1)[:, 0])
-    candidates = protocol.root
-    for number, level in enumerate(protocol.levels):
-        values = protocol.encode(bits[assigned == number], number, candidates)
-        oracle = level.oracle
-        estimate = oracle.estimate(oracle.accumulate(oracle.randomize(values, rng)), len(values))
-        if number < len(protocol.levels) - 1:
-            candidates = protocol.extend(number, estimate, candidates)
-    return protocol.finish(estimate, candidates, len(bits), coverage)
 
 
 def _supports(oracle: FrequencyOracle, estimate: Estimate) -> NDArray[np.int64]:

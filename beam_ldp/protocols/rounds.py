@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.base import LocalRandomizer, Rng
 from beam_ldp.randomizers.identity import AnyIds, ReleaseIdentity
+from beam_ldp.randomizers.randomness import word_source
 
 NOBODY = -1  # the cell of people who do not answer a round
 
@@ -168,3 +169,40 @@ class RoundsPlan(ABC):
     def cells(self, roles: np.ndarray, number: int) -> np.ndarray:
         """`(n,)` the cell of a round that people of these roles answer, or `NOBODY`."""
         return np.array([role[number] for role in self.roles], dtype=np.int64)[roles]
+
+    def run(self, held: np.ndarray, user_ids: AnyIds | None = None, rng: Rng = None) -> Any:
+        """All parties in one process: for notebooks, tests and small releases.
+
+        Args:
+            held: `(n, ...)` what people hold, as the rounds take it.
+            user_ids: `(n,)` of each person, where roles follow from them.
+            rng: as in `LocalRandomizer.randomize`; a generator simulates, and protects nobody.
+
+        Returns:
+            What the last round came to, in the unit of the data.
+        """
+        words = None
+        if self.secret:
+            source = word_source(rng, self.config_digest(), np.empty(0))
+            words = source.words(0, len(held), 1)[:, 0]
+        roles = self.roles_of(words, user_ids)
+        state: Any = self.start
+        history: History = ()
+        for number, asked in enumerate(self.rounds):
+            cells, sums, received = self.cells(roles, number), [], []
+            for cell in range(asked.cells):
+                who = cells == cell
+                values = asked.values(held[who], cells[who], state)
+                reports = asked.randomizer.randomize(values, _of(rng, who))
+                sums.append(asked.randomizer.accumulate(reports))
+                received.append(Received(len(reports), len(reports)))
+            state = asked.advance(state, sums, received, history)
+            history = (*history, tuple(received))
+        return state
+
+
+def _of(rng: Rng, who: np.ndarray) -> Rng:
+    """The same randomness for some of the people."""
+    if rng is None or isinstance(rng, np.random.Generator):
+        return rng
+    return replace(rng, user_ids=np.asarray(rng.user_ids)[who])

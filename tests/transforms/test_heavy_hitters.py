@@ -16,6 +16,7 @@ from beam_ldp.accounting.events import as_event
 from beam_ldp.protocols import FoundWords, HeavyHitters
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.protocols.string_code import StringCode
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.randomness import assignment_words
 from beam_ldp.settings import Noise, People, Shuffling
@@ -98,6 +99,28 @@ def test_words_of_many_people_are_found_and_intervals_hold_the_truth() -> None:
     assert release.smallest_batch == plan().crowd(received)
     (event,) = release.event.events
     assert event == as_event(plan().reports(received))
+
+
+@pytest.mark.statistical
+def test_each_group_finds_words_of_its_own() -> None:
+    """The words of half of a group: missed with a probability far below 1e-6."""
+    ids = range(2 * USERS)
+    words = [f"{'north' if i % 2 else 'south'}" if i % 4 > 1 else f"{i}" for i in ids]
+    batch = pa.RecordBatch.from_pydict(
+        {"uid": list(ids), "word": words, "land": [["fr", "de"][i % 2] for i in ids]}
+    )
+    people = People(id="uid", group_by="land", groups=Domain(("de", "fr", "it")))
+
+    def build(pipeline):
+        rows = pipeline | beam.Create([batch])
+        found = rows | PrivateHeavyHitters(plan(), column="word", people=people)
+        values = found | beam.Values()
+        return (values, found.withheld) | beam.Flatten()
+
+    found = run(build)
+    best = {one.group: one.estimate.texts[0] for one in found if isinstance(one, Release)}
+    assert best == {"de": b"north", "fr": b"south"}
+    assert [one.group for one in found if isinstance(one, WithheldRelease)] == ["it"]
 
 
 def test_release_travels_whole() -> None:
