@@ -117,11 +117,13 @@ class RoundsPlan(ABC):
         secret: whether roles are drawn with words that nobody but the device knows. Else they are
             a public function of the id, which must not depend on the data either.
         start: the state of round 0.
+        num_users: people expected.
         local_epsilon: what all that one person sends costs against whoever sees it unshuffled.
     """
 
     secret: bool
     start: Any = None
+    num_users: int
     local_epsilon: float
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import apache_beam as beam
 
+from beam_ldp.protocols.rounds import RoundsPlan
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import (
@@ -24,7 +25,7 @@ from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key
-from beam_ldp.transforms.device.side import DeviceSide, Reports
+from beam_ldp.transforms.device.side import DeviceSide, Reports, Waiting
 from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
@@ -35,6 +36,7 @@ from beam_ldp.transforms.queries import (
     MeanQuery,
     Query,
 )
+from beam_ldp.transforms.rounds import AskRounds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,6 +65,38 @@ class HowReleased(TypedDict, total=False):
     one_row_each: bool
 
 
+class AskOnce(beam.PTransform):
+    """Both halves of a release in one round: rows to `(Reports, Releases)`."""
+
+    def __init__(
+        self,
+        device: DeviceSide,
+        collector: CollectorSide,
+        randomizer: LocalRandomizer,
+        min_reports: int,
+    ) -> None:
+        super().__init__()
+        self._device, self._collector = device, collector
+        self._randomizer, self._min_reports = randomizer, min_reports
+
+    def after(self, wait: Waiting | None) -> AskOnce:
+        """The same, which hands the blocks of people through `wait` before it asks them."""
+        device = self._device.after(wait)
+        return AskOnce(device, self._collector, self._randomizer, self._min_reports)
+
+    def worst(self, budget: ChargeTo) -> Any:
+        """The event of the dearest release that can happen."""
+        return budget.worst_event(self._randomizer, self._min_reports)
+
+    def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+        made: Reports = rows | "Device" >> self._device
+        found: Releases = made.reports | "Collector" >> self._collector
+        if made.late is not None:
+            withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
+            found = Releases(found.releases, withheld)
+        return made, found
+
+
 class PrivateEstimate(beam.PTransform):
     """The answer to a question, under local privacy: `DeviceSide`, `CollectorSide` and the charge.
 
@@ -77,8 +111,9 @@ class PrivateEstimate(beam.PTransform):
     where noise is memoized, `Trace`s of who sent which report.
 
     Args:
-        randomizer: the mechanism; "auto" plans for the most accurate one under `privacy`. Which it
-            is, is the attribute `randomizer`; which errors its estimates have, `sampling`.
+        randomizer: the mechanism, or a plan of several rounds; "auto" plans for the most accurate
+            mechanism under `privacy`. Which it is, is the attribute `randomizer`; which errors its
+            estimates have, `sampling`.
         question: what is asked.
         people: whose rows they are. `id`: one row of each person is drawn, over all groups; where
             elements are `ValueBlock`s with ids, it is the public name of those. `one_row` declares
@@ -110,7 +145,7 @@ class PrivateEstimate(beam.PTransform):
 
     def __init__(
         self,
-        randomizer: LocalRandomizer | Literal["auto"],
+        randomizer: LocalRandomizer | RoundsPlan | Literal["auto"],
         question: Query,
         *,
         people: People = People(),
@@ -129,16 +164,16 @@ class PrivateEstimate(beam.PTransform):
         _check_budget(permanent, budget, one_row_each, people)
         self._budget = paying(budget, noise, privacy)
         expected = expected_users if privacy is None else privacy.expected_users or expected_users
+        if isinstance(randomizer, RoundsPlan):
+            _check_rounds(windows, permanent, one_row_each)
+            expected = expected or randomizer.num_users
         gate = with_least(shuffle, min_reports, expected)
         self._min_reports = gate.least(None)
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
         question.check(chosen)
         check_promise("randomizer", chosen.local_epsilon, noise, privacy)
-        if not chosen.protects_alone and (noise.memoized or permanent):
-            raise ValueError(f"noise must not be memoized: {MEMOIZED_SHARES}")
-        if not chosen.protects_alone and noise.log is not None:
-            raise ValueError("noise must keep no log: shares have no local epsilon to add up")
-        if self._budget is not None:
+        reduce = question.reduce(chosen)
+        if self._budget is not None and reduce is None:
             _check_people(self._budget, people)
         unit = unit_of(privacy_unit, self._budget)
         identity = release_identity(
@@ -147,42 +182,60 @@ class PrivateEstimate(beam.PTransform):
             values_digest=lambda: question.digest(chosen),
             people=people,
             noise=noise,
-            bounding=bounding_of(people, unit),
+            bounding=bounding_of(people, unit) if reduce is None else all_rows_of(people),
             privacy_unit=unit,
             budget=self._budget,
         )
-        self.randomizer, self.identity = of_release(chosen, identity)
         self._question, self._people = question, people
         drawn = people.id is not None
         self.sampling: Sampling = "iid" if drawn and not one_row_each else "fixed"
-        self._device = DeviceSide(
-            question.encoder(self.randomizer, people),
-            self.randomizer,
+        self.randomizer: LocalRandomizer | RoundsPlan
+        self._halves: AskOnce | AskRounds
+        if isinstance(chosen, RoundsPlan):
+            self.identity = identity
+            self.randomizer = chosen if identity is None else chosen.for_release(identity)
+            encode = question.encoder(chosen, people)
+            self._halves = AskRounds(
+                self.randomizer,
+                encode,
+                reduce,
+                people=people,
+                noise=noise,
+                shuffle=gate,
+                identity=identity,
+                question=question.name,
+            )
+            return
+        if not chosen.protects_alone and (noise.memoized or permanent):
+            raise ValueError(f"noise must not be memoized: {MEMOIZED_SHARES}")
+        if not chosen.protects_alone and noise.log is not None:
+            raise ValueError("noise must keep no log: shares have no local epsilon to add up")
+        own, self.identity = of_release(chosen, identity)
+        self.randomizer = own
+        device = DeviceSide(
+            question.encoder(own, people),
+            own,
             noise=NoiseSource.told(noise, self.identity, permanent=permanent),
             one_each=drawn,
             windows=windows,
         )
         estimator = question.estimator(
-            self.randomizer,
-            self._min_reports,
-            sampling=self.sampling,
-            permanent=permanent,
+            own, self._min_reports, sampling=self.sampling, permanent=permanent
         )
-        self._collector = CollectorSide(
-            self.randomizer, estimator, shuffle=gate, groups=people.groups, windows=windows
+        collector = CollectorSide(
+            own, estimator, shuffle=gate, groups=people.groups, windows=windows
         )
+        self._halves = AskOnce(device, collector, own, self._min_reports)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         begun = None if self._budget is None else self._budget.begin(rows, self.identity)
-        made: Reports = rows | "Device" >> self._device.after(None if begun is None else begun.then)
-        found: Releases = made.reports | "Collector" >> self._collector
-        if made.late is not None:
-            withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
-            found = Releases(found.releases, withheld)
+        made: Reports
+        found: Releases
+        made, found = rows | "Ask" >> self._halves.after(None if begun is None else begun.then)
         if self._budget is not None and begun is not None:
             found = charge(
                 begun,
-                self._budget.worst_event(self.randomizer, self._min_reports),
+                self._halves.worst(self._budget),
                 rows,
                 found,
                 made.persons,
@@ -352,11 +405,11 @@ def unit_of(privacy_unit: str, budget: ChargeTo | None) -> str:
 
 def chosen_for(
     question: Query,
-    randomizer: LocalRandomizer | Literal["auto"],
+    randomizer: LocalRandomizer | RoundsPlan | Literal["auto"],
     privacy: Privacy | None,
     expected_users: float | None,
     least: int,
-) -> LocalRandomizer:
+) -> LocalRandomizer | RoundsPlan:
     """The mechanism that is given, or the one that "auto" stands for: its target is met by the
     `least` reports that are released.
 
@@ -410,6 +463,17 @@ def _check_budget(
         raise ValueError("people.id must name whose row it is where one_row_each is set")
 
 
+def _check_rounds(windows: WindowRules, permanent: bool, one_row_each: bool) -> None:
+    """A ValueError for what says something of a single round alone."""
+    for name, given in (
+        ("windows", windows != DEFAULT_RULES),
+        ("permanent", permanent),
+        ("one_row_each", one_row_each),
+    ):
+        if given:
+            raise ValueError(f"{name} must be left out: it is for questions of a single round")
+
+
 def _check_people(budget: ChargeTo, people: People) -> None:
     """A ValueError where a budget of people would be charged for rows without anybody's word."""
     if budget.privacy_unit == "user" and not people.counted:
@@ -421,6 +485,11 @@ def _check_people(budget: ChargeTo, people: People) -> None:
 
 
 # What is released: the identity under which noise is drawn and a budget is charged ---------
+
+
+def all_rows_of(people: People) -> str:
+    """The rule where all rows of a person become one value."""
+    return f"all rows of each {people.id or 'user id'}"
 
 
 def bounding_of(people: People, privacy_unit: str = "user") -> str:

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
-from beam_ldp.settings import People, Shuffling
+from beam_ldp.settings import People, Privacy, Shuffling
+from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.encode import ColumnNames, EncodeBlocks, EncodeStage, checked_choice
 from beam_ldp.transforms.elements.columns import SOUND, Codes, Column, texts_of
 from beam_ldp.transforms.elements.portable import groups_of
-from beam_ldp.transforms.queries import BadLists
-from beam_ldp.transforms.rounds import HowRounds, PrivateRounds, check_kind
+from beam_ldp.transforms.queries import BadLists, Query, check_plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,7 +97,39 @@ class _EncodeWords(EncodeBlocks):
         return self.encode_values({"": Column(array.tolist(), len(array))}, len(array))
 
 
-class PrivateHeavyHitters(PrivateRounds):
+@dataclass(frozen=True)
+class WordsQuery(Query):
+    """Which words many people hold.
+
+    Attributes:
+        column: with the word; None where elements are words.
+        name: for the record.
+        bad_rows: as in `EncodeWords`.
+    """
+
+    column: str | None = None
+    name: str = ""
+    bad_rows: BadLists = "dead_letter"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        named = self.column or self.name
+        return (named,) if named else ()
+
+    def digest(self, randomizer: Any) -> bytes:
+        return b""  # the plan says all that is public
+
+    def check(self, randomizer: Any) -> None:
+        check_plan(randomizer, HeavyHitters)
+
+    def plan(self, privacy: Privacy) -> Any:
+        raise ValueError("protocol must be given: plan_heavy_hitters makes it")
+
+    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
+        return EncodeWords(randomizer, self.column, people=people, bad_rows=self.bad_rows)
+
+
+class PrivateHeavyHitters(PrivateEstimate):
     """The words that many people hold, of all that have a code, under local privacy.
 
     Each person answers one level, drawn in secret, with one report about the beginning of the own
@@ -104,8 +137,8 @@ class PrivateHeavyHitters(PrivateRounds):
     epsilon against everybody who sees the report, and at the smaller price of the release's
     `event` against whoever sees only what this transform puts out.
 
-    In: rows as `EncodeWords` takes them. Out: as in `PrivateRounds`, whose estimates name the words
-    found, in each group by itself.
+    In: rows as `EncodeWords` takes them. Out: as in `PrivateEstimate`; estimates name the words
+    found, in each group by itself. A level with too few reports releases nothing, of no level.
 
     Args:
         protocol: the plan of all levels, from `plan_heavy_hitters`. It says how long the code of a
@@ -114,7 +147,7 @@ class PrivateHeavyHitters(PrivateRounds):
         bad_rows: as in `EncodeWords`.
         question: name of what is asked, for the record.
         how: `people`, `shuffle` (sums only), `noise` (for the draw of levels too), `privacy`,
-            `min_reports`, `privacy_unit`, `budget`, as in `PrivateRounds`. The gate of a level is
+            `min_reports`, `privacy_unit`, `budget`, as in `PrivateEstimate`. The gate of a level is
             its share of the people, less five standard deviations.
 
     Raises:
@@ -129,18 +162,8 @@ class PrivateHeavyHitters(PrivateRounds):
         column: str | None = None,
         bad_rows: BadLists = "dead_letter",
         question: str = "",
-        **how: Unpack[HowRounds],
+        **how: Unpack[HowReleased],
     ) -> None:
-        check_kind(protocol, HeavyHitters)
         if how.get("shuffle", Shuffling()).output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        people = how.get("people", People())
-        super().__init__(
-            protocol,
-            EncodeWords(protocol, column, people=people, bad_rows=bad_rows),
-            planned=protocol.num_users,
-            columns=(column or question,) if column or question else (),
-            values_digest=b"",
-            question=question,
-            **how,
-        )
+        super().__init__(protocol, WordsQuery(column, question, bad_rows), **how)

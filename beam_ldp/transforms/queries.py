@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 
+from beam_ldp.protocols.rounds import RoundsPlan
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People, Privacy
@@ -84,6 +85,10 @@ class Query(ABC):
     def estimates(self) -> tuple[type[beam.PTransform], dict[str, Any]]:
         """The stage that estimates, and what it is told besides."""
         return EstimateFrequencies, {}
+
+    def reduce(self, plan: Any) -> beam.PTransform | None:
+        """All rows of a person to one value; None where one row of each is drawn."""
+        return None
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         """One `Release` per part of the question, where it has several."""
@@ -227,3 +232,9 @@ def target_of(privacy: Privacy) -> dict[str, Any]:
         "delta": None if local else privacy.delta or None,
         "honest_fraction": privacy.honest_fraction,
     }
+
+
+def check_plan(plan: Any, kind: type[RoundsPlan]) -> None:
+    """A TypeError unless the plan is one of these rounds."""
+    if not isinstance(plan, kind):
+        raise TypeError(f"protocol must be a {kind.__name__}, got {type(plan).__name__}")

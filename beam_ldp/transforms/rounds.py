@@ -14,9 +14,10 @@ Beam.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -27,21 +28,12 @@ from beam_ldp.accounting.reports import ComposedReports
 from beam_ldp.protocols.rounds import NOBODY, History, Received, Round, RoundsPlan
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import FreshWords, assignment_words
-from beam_ldp.settings import Noise, People, Privacy, Shuffling
-from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.collector.side import CollectorSide, Releases, absent_groups, named
-from beam_ldp.transforms.composite import (
-    bounding_of,
-    check_limits,
-    check_promise,
-    paying,
-    release_identity,
-    unit_of,
-    with_least,
-)
+from beam_ldp.settings import Noise, People, Shuffling
+from beam_ldp.transforms.budgeted import ChargeTo
+from beam_ldp.transforms.collector.side import CollectorSide, Releases, absent_groups
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.keyed import NoiseSource, Trace
-from beam_ldp.transforms.device.side import RandomizeTraced, origin_of
+from beam_ldp.transforms.device.side import RandomizeTraced, Reports, Waiting, origin_of
 from beam_ldp.transforms.elements.blocks import (
     Release,
     ReportBlock,
@@ -330,142 +322,93 @@ class ReadRound(beam.DoFn):
         )
 
 
-class HowRounds(TypedDict, total=False):
-    """What a release of any rounds is told: arguments of `PrivateRounds`."""
+class AskRounds(beam.PTransform):
+    """Both halves of a release in rounds: rows in, what leaves devices and what is made of it out.
 
-    people: People
-    shuffle: Shuffling
-    noise: Noise
-    privacy: Privacy | None
-    min_reports: int | None
-    privacy_unit: str
-    budget: ChargeTo | None
-
-
-def check_kind(protocol: Any, kind: type[RoundsPlan]) -> None:
-    """A TypeError unless the plan is one of these rounds."""
-    if not isinstance(protocol, kind):
-        raise TypeError(f"protocol must be a {kind.__name__}, got {type(protocol).__name__}")
-
-
-class PrivateRounds(beam.PTransform):
-    """The answer to a question that takes several rounds, under local privacy.
-
-    Protects what a person holds with the plan's local epsilon against everybody who sees the
-    reports, and at the smaller price of the release's `event` against whoever sees only what this
-    transform puts out.
-
-    In: what `encode` takes. Out: one `Release` per window, with groups one `(group, Release)` per
-    group and window. A round with too few reports releases nothing, of no round. Attributes of the
-    result: `bad_rows`, `persons`, `traces`, and `withheld`, a collection of `WithheldRelease`.
+    In: what `encode` takes. Out: `(Reports, Releases)`; the reports of all rounds are in no one
+    collection. A round with too few reports releases nothing, of no round.
 
     Args:
         plan: of all rounds.
         encode: rows to `ValueBlock`s of what people hold.
-        reduce: `ValueBlock`s to one block row for each person; None draws one row of each.
-        columns, values_digest: what identities say of the question.
-        people, shuffle, noise, privacy, min_reports, question, privacy_unit, budget: as in
-            `PrivateEstimate`; the least number of people is by default 0.9 of those planned for.
-        planned: people that the plan was made for.
+        reduce: `ValueBlock`s to one row of a block for each person; None draws one row of each.
+        people, noise: as for the composites.
+        shuffle: likewise, with the least number of people.
+        identity: of the release; None where nobody named it.
+        question: name of what is asked, for the record.
 
     Raises:
-        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
-        ValueError: for arguments that do not fit together, for unbounded data, and for windows that
-            fire more than once.
+        ValueError: where it is applied, for unbounded data, and for windows that fire more than
+            once.
     """
 
     def __init__(
         self,
         plan: RoundsPlan,
         encode: beam.PTransform,
+        reduce: beam.PTransform | None,
         *,
-        planned: int,
-        columns: Sequence[str],
-        values_digest: bytes,
-        reduce: beam.PTransform | None = None,
-        people: People = People(),
-        shuffle: Shuffling = Shuffling(),
-        noise: Noise = Noise(),
-        privacy: Privacy | None = None,
-        min_reports: int | None = None,
-        question: str = "",
-        privacy_unit: str = "user",
-        budget: ChargeTo | None = None,
+        people: People,
+        noise: Noise,
+        shuffle: Shuffling,
+        identity: ReleaseIdentity | None,
+        question: str,
     ) -> None:
         super().__init__()
-        check_limits(privacy)
-        check_promise("protocol", plan.local_epsilon, noise, privacy)
-        self._budget = paying(budget, noise, privacy)
-        self._gate = with_least(shuffle, min_reports, planned)
-        self._least = plan.least(self._gate.least(None))
-        unit = unit_of(privacy_unit, self._budget)
-        all_rows = f"all rows of each {people.id or 'user id'}"
-        self.identity = release_identity(
-            plan.config_digest(),
-            columns=columns,
-            values_digest=lambda: values_digest,
-            people=people,
-            noise=noise,
-            bounding=bounding_of(people, unit) if reduce is None else all_rows,
-            privacy_unit=unit,
-            budget=self._budget,
-        )
-        self._plan: RoundsPlan = plan if self.identity is None else plan.for_release(self.identity)
-        self._encode, self._reduce = encode, reduce
+        self._plan, self._encode, self._reduce = plan, encode, reduce
         self._people, self._groups = people, groups_of(people)
-        self._told, self._question = noise, question
+        self._noise, self._gate, self._identity = noise, shuffle, identity
+        self._least = plan.least(shuffle.least(None))
+        self._question = question
+        self._wait: Waiting | None = None
 
-    def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        check_windows("PrivateRounds", rows)
-        check_fires_once("PrivateRounds", rows, "a round would be asked under two states")
+    def after(self, wait: Waiting | None) -> AskRounds:
+        """The same, which hands the blocks of people through `wait` before it asks them."""
+        waiting = copy(self)
+        waiting._wait = wait
+        return waiting
+
+    def worst(self, budget: ChargeTo) -> Any:
+        """The event of the dearest release that can happen."""
+        return as_event(self._plan.worst(self._least, budget.honest_fraction))
+
+    def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+        check_windows("a plan of rounds", rows)
+        check_fires_once("a plan of rounds", rows, "a round would be asked under two states")
         if is_streamed(rows):
             raise ValueError(
                 "rounds need bounded data: a person who comes late would be asked under a state "
                 "that others never saw. Run one job for each window"
             )
         encoded = rows | "Encode" >> self._encode
-        begun = None if self._budget is None else self._budget.begin(rows, self.identity)
         persons = self._persons(encoded)
-        persons = persons if begun is None else begun.then(persons)
+        persons = persons if self._wait is None else self._wait(persons)
         part = beam.ParDo(PartRounds(self._plan, self._groups is not None))
         parts = persons | "Part" >> part.with_outputs()
         before: beam.PCollection | None = None
         traces, notices = [], []
         for number in range(len(self._plan.rounds)):
             parts[tag(number)].element_type = ValueBlock
-            reports, given = self._round(number, parts[tag(number)], before)
+            left, given = self._round(number, parts[tag(number)], before)
             before = given.releases
             notices.append(given.withheld)
-            traces += [reports.traces] if self._told.memoized else []
+            traces += [left] if self._noise.memoized else []
         withheld = notices | "Withheld" >> beam.Flatten()
         if self._groups is not None and is_global(rows):
             withheld = absent_groups(before, withheld, self._groups, self._least[-1])
-        found = Releases(before, withheld)
-        drawn = None if self._people.id is None and self._reduce is None else persons
-        if self._budget is not None and begun is not None:
-            worst = self._plan.worst(self._least, self._budget.honest_fraction)
-            found = charge(
-                begun,
-                as_event(worst),
-                rows,
-                found,
-                drawn,
-                identity=self.identity,
-                grouped=self._groups is not None,
-                question=self._question,
-            )
-        releases = found.releases
-        releases.traces = traces | "All traces" >> beam.Flatten() if traces else None
-        releases.persons, releases.bad_rows = drawn, encoded.bad_rows
-        releases.withheld = named(found.withheld, self._question)
-        return releases
+        return Reports(
+            None,
+            None if self._people.id is None and self._reduce is None else persons,
+            encoded.bad_rows,
+            traces=traces | "All traces" >> beam.Flatten() if traces else None,
+        ), Releases(before, withheld)
 
     def _persons(self, encoded: beam.PCollection) -> beam.PCollection:
         """Every person once, with a role that is drawn by then: behind an exchange, for a second
         draw asks again."""
         if self._reduce is not None:
             encoded = encoded | "Reduce" >> self._reduce
-        noise = NoiseSource.told(self._told, self.identity)
+        noise = NoiseSource.told(self._noise, self._identity)
         if self._plan.secret:
             assign = beam.ParDo(AssignRoles(self._plan, noise))
             encoded = encoded | "Assign roles" >> assign.with_output_types(ValueBlock)
@@ -478,40 +421,29 @@ class PrivateRounds(beam.PTransform):
     def _round(
         self, number: int, persons: beam.PCollection, before: beam.PCollection | None
     ) -> tuple[beam.PCollection, Releases]:
-        """One round: what leaves devices, and what is made of it."""
+        """One round: traces of what leaves devices, and what is made of it."""
         plan, asked = self._plan, self._plan.rounds[number]
         side = {} if before is None else {"before": beam.pvalue.AsList(before)}
-        identity = None if self.identity is None else asked.identity(self.identity)
-        noise = NoiseSource.told(self._told, identity, number=number)
+        identity = None if self._identity is None else asked.identity(self._identity)
+        noise = NoiseSource.told(self._noise, identity, number=number)
         carried = PortableRandomizer(asked.randomizer)
         ask = AskRound(carried, noise, False, asked, plan.start, self._groups)
         reports, traces = typed_outputs(
             persons, f"Ask round {number}", beam.ParDo(ask, **side), ReportBlock, traces=Trace
         )
-        reports.traces = traces
-        cells = self._groups if asked.cells == 1 else CellsOf(self._groups, asked.cells)
+        least, grouped = self._least[number], self._groups is not None
         collector = CollectorSide(
             asked.randomizer,
-            _ReadSums(plan, number, self._least[number], self._groups is not None, self._question,
-                      side),
-            shuffle=replace(self._gate, min_reports=self._least[number]),
-            groups=cells,
+            _ReadSums(ReadRound(plan, number, least, grouped, self._question), side),
+            shuffle=replace(self._gate, min_reports=least),
+            groups=self._groups if asked.cells == 1 else CellsOf(self._groups, asked.cells),
             absent=False,
-        )  # fmt: skip
+        )
         given: Releases = reports | f"Collect round {number}" >> collector
-        if asked.cells > 1 and self._groups is not None:
+        if asked.cells > 1 and grouped:
             whole = beam.Map(_of_group).with_output_types(WithheldRelease)
             given = Releases(given.releases, given.withheld | f"Name groups {number}" >> whole)
-        return reports, given
-
-    def display_data(self) -> dict[str, Any]:
-        return {
-            "mechanism": type(self._plan).__name__,
-            "local_epsilon": self._plan.local_epsilon,
-            "rounds": len(self._plan.rounds),
-            "min_reports": min(self._least),
-            "question": self._question,
-        }
+        return traces, given
 
 
 def _of_group(notice: WithheldRelease) -> WithheldRelease:
@@ -522,18 +454,9 @@ def _of_group(notice: WithheldRelease) -> WithheldRelease:
 class _ReadSums(beam.PTransform):
     """Sums of a round, each of a group, a cell or both, to what `ReadRound` gives."""
 
-    def __init__(
-        self,
-        plan: RoundsPlan,
-        number: int,
-        least: int,
-        grouped: bool,
-        question: str,
-        side: dict[str, Any],
-    ) -> None:
+    def __init__(self, read: ReadRound, side: dict[str, Any]) -> None:
         super().__init__()
-        self._read = ReadRound(plan, number, least, grouped, question)
-        self._side = side
+        self._read, self._side = read, side
 
     def expand(self, sums: beam.PCollection) -> beam.PCollection:
         read = self._read

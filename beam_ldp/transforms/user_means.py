@@ -1,20 +1,66 @@
-"""Rows of people in, the private mean of people's means out: what `PrivateRounds` is told of it."""
+"""Rows of people in, the private mean of people's means out, in one round or two."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
 
 from beam_ldp.protocols import UserMean
-from beam_ldp.settings import People
+from beam_ldp.settings import People, Privacy
+from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
-from beam_ldp.transforms.queries import BadNumbers, MeanQuery
-from beam_ldp.transforms.rounds import HowRounds, PrivateRounds, check_kind
+from beam_ldp.transforms.queries import BadNumbers, Query, check_plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class PrivateUserMean(PrivateRounds):
+@dataclass(frozen=True)
+class UserMeanQuery(Query):
+    """What the mean of people's means is.
+
+    Attributes:
+        names: the columns, as `EncodeVectors` takes them; None where elements are vectors.
+        name: for the record.
+        bad_rows: as in `EncodeVectors`.
+    """
+
+    names: str | Sequence[str] | None = None
+    name: str = ""
+    bad_rows: BadNumbers = "dead_letter"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        named = self.names or self.name
+        return tuple(name for name in ((named,) if isinstance(named, str) else named) if name)
+
+    def digest(self, randomizer: Any) -> bytes:
+        ranges = randomizer.space.ranges
+        return b"" if ranges is None else bytes(ranges.digest)
+
+    def check(self, randomizer: Any) -> None:
+        check_plan(randomizer, UserMean)
+
+    def plan(self, privacy: Privacy) -> Any:
+        raise ValueError("protocol must be given: plan_user_mean makes it")
+
+    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
+        return EncodeVectors(
+            self.names,
+            randomizer.space.dimension,
+            people=people,
+            ranges=randomizer.space.ranges,
+            bad_rows=self.bad_rows,
+        )
+
+    def reduce(self, plan: Any) -> beam.PTransform:
+        return MeanPerPerson(plan.space)
+
+
+class PrivateUserMean(PrivateEstimate):
     """The mean over people of each person's mean, each person protected with all rows.
 
     Rows become one mean per person inside the trusted edge; what leaves it are the reports of two
@@ -24,7 +70,7 @@ class PrivateUserMean(PrivateRounds):
     only what this transform puts out. Which people have any row is not hidden.
 
     In: rows as `EncodeVectors` takes them, or `ValueBlock`s of vectors with user ids. Out: as in
-    `PrivateRounds`; estimates are `MeanEstimate`s in the unit of the data, about these people.
+    `PrivateEstimate`; estimates are `MeanEstimate`s in the unit of the data, about these people.
 
     Args:
         protocol: the plan of both rounds, from `plan_user_mean`.
@@ -32,7 +78,7 @@ class PrivateUserMean(PrivateRounds):
         bad_rows: as in `EncodeVectors`.
         question: name of what is asked, for the record.
         how: `people` (without groups), `shuffle`, `noise`, `privacy`, `min_reports`,
-            `privacy_unit`, `budget`, as in `PrivateRounds`. Where a round asks a part of the
+            `privacy_unit`, `budget`, as in `PrivateEstimate`. Where a round asks a part of the
             people, its gate is that part less five standard deviations.
 
     Raises:
@@ -62,10 +108,9 @@ class PrivateUserMean(PrivateRounds):
         columns: str | tuple[str, ...] | None = None,
         bad_rows: BadNumbers = "dead_letter",
         question: str = "",
-        **how: Unpack[HowRounds],
+        **how: Unpack[HowReleased],
     ) -> None:
-        check_kind(protocol, UserMean)
-        people, ranges = how.get("people", People()), protocol.space.ranges
+        people = how.get("people", People())
         if people.group_by is not None or people.groups is not None:
             raise ValueError(
                 "people: group_by and groups must be left out: all rows of a person become one "
@@ -74,16 +119,4 @@ class PrivateUserMean(PrivateRounds):
             )
         if columns is not None and people.id is None:
             raise ValueError("people.id must name the column that says whose row it is")
-        asked = MeanQuery(columns, ranges, question, bad_rows)
-        super().__init__(
-            protocol,
-            EncodeVectors(
-                columns, protocol.space.dimension, people=people, ranges=ranges, bad_rows=bad_rows
-            ),
-            reduce=MeanPerPerson(protocol.space),
-            planned=protocol.num_users,
-            columns=asked.columns,
-            values_digest=asked.digest(protocol),
-            question=question,
-            **how,
-        )
+        super().__init__(protocol, UserMeanQuery(columns, question, bad_rows), **how)

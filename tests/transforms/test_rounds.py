@@ -25,9 +25,10 @@ from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import Noise, People
-from beam_ldp.transforms import EncodeVectors
+from beam_ldp.transforms import EncodeVectors, PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release, ValueBlock, WithheldRelease
-from beam_ldp.transforms.rounds import Answered, PrivateRounds, alone
+from beam_ldp.transforms.queries import Query
+from beam_ldp.transforms.rounds import Answered, alone
 from tests.transforms.helpers import run
 
 pytestmark = pytest.mark.pipeline
@@ -72,6 +73,7 @@ class Halves(RoundsPlan):
     local_epsilon: float = 8.0
     cells_of_first: int = 1
     fails: bool = False
+    num_users: int = 600
     secret: bool = field(default=True, init=False)
     start: Any = field(default=(0.0, 1.0), init=False)
 
@@ -116,16 +118,31 @@ def rows(people: dict[str, tuple[int, float]]) -> list[dict[str, Any]]:
     ]
 
 
-def ask(plan: Halves, *, grouped: bool = True, **how: Any) -> PrivateRounds:
+@dataclass(frozen=True)
+class Number(Query):
+    """A column of numbers."""
+
+    name: str = "x"
+    columns = ("x",)
+
+    def digest(self, randomizer: Any) -> bytes:
+        return b""
+
+    def check(self, randomizer: Any) -> None: ...
+
+    def plan(self, privacy: Any) -> Any: ...
+
+    def encoder(self, randomizer: Any, people: People) -> EncodeVectors:
+        return EncodeVectors("x", 1, people=people)
+
+
+def ask(plan: Halves, *, grouped: bool = True, **how: Any) -> PrivateEstimate:
     parted = {"group_by": "group", "groups": Domain(GROUPS)} if grouped else {}
-    people = People(id="uid", **parted)
-    encode = EncodeVectors("x", 1, people=people)
-    told: dict[str, Any] = {"planned": 600, "columns": ("x",), "values_digest": b"", **how}
-    return PrivateRounds(plan, encode, people=people, **told)
+    return PrivateEstimate(plan, Number(), people=People(id="uid", **parted), **how)
 
 
 def released(
-    source: Any, transform: PrivateRounds
+    source: Any, transform: PrivateEstimate
 ) -> tuple[dict[Any, Release], list[WithheldRelease]]:
     def build(pipeline: beam.Pipeline) -> Any:
         found = pipeline | source | transform

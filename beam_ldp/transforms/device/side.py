@@ -325,13 +325,13 @@ class Reports:
     """What leaves devices, and what stays with them.
 
     Attributes:
-        reports: `ReportBlock`s, the only collection that protects anybody.
+        reports: `ReportBlock`s, the only collection that protects anybody; None of several rounds.
         persons: `ValueBlock`s with every person once; None where each row is a person.
         bad_rows, late: as in `Values`.
         traces: `Trace`s of who sent which report, where noise is memoized.
     """
 
-    reports: beam.PCollection
+    reports: beam.PCollection | None
     persons: beam.PCollection | None = None
     bad_rows: beam.PCollection | None = None
     late: beam.PCollection | None = None
