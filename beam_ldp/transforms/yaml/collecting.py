@@ -104,7 +104,9 @@ class _Half(beam.PTransform):
         self.estimate = PrivateEstimate(release.pop("randomizer"), query, **release)
         identity = self.estimate.identity
         assert identity is not None
-        self.terms = ReleaseTerms(self.estimate.randomizer, identity, told.noise.simulated)
+        randomizer = self.estimate.randomizer
+        assert isinstance(randomizer, LocalRandomizer)  # of questions of one round
+        self.terms = ReleaseTerms(randomizer, identity, told.noise.simulated)
 
 
 class RandomizeRows(_Half):
