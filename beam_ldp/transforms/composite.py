@@ -164,13 +164,14 @@ class PrivateEstimate(beam.PTransform):
         _check_budget(permanent, budget, one_row_each, people)
         self._budget = paying(budget, noise, privacy)
         expected = expected_users if privacy is None else privacy.expected_users or expected_users
+        if randomizer != AUTO:
+            question.check(randomizer)
         if isinstance(randomizer, RoundsPlan):
             _check_rounds(windows, permanent, one_row_each)
             expected = expected or randomizer.num_users
         gate = with_least(shuffle, min_reports, expected)
         self._min_reports = gate.least(None)
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
-        question.check(chosen)
         check_promise("randomizer", chosen.local_epsilon, noise, privacy)
         reduce = question.reduce(chosen)
         if self._budget is not None and reduce is None:

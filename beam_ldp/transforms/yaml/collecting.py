@@ -20,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import OTHER
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.wire import (
