@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from beam_ldp.questions.columns import IntegerDomain
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.collector.panes import SlidingSums
 from beam_ldp.transforms.collector.release_rows import (
@@ -25,9 +26,8 @@ from beam_ldp.transforms.collector.side import (
 )
 from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
 from beam_ldp.transforms.device.bounding import BoundContributions
-from beam_ldp.transforms.device.encode import EncodeRows
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
 from beam_ldp.transforms.device.side import DeviceSide, Randomize, Reports
-from beam_ldp.transforms.device.vectors import EncodeVectors
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
     BadRowBlock,
@@ -41,7 +41,6 @@ from beam_ldp.transforms.elements.blocks import (
     ValueBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.elements.portable import IntegerDomain
 from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.elements.windows import WindowRules
 from beam_ldp.transforms.levels import AtLevel, RandomizeForLevels

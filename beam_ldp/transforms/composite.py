@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import apache_beam as beam
 
+from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import (
@@ -25,8 +26,7 @@ from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.device.side import DeviceSide, Reports
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports
+from beam_ldp.transforms.elements.portable import PortableDomain, check_min_reports
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 from beam_ldp.transforms.queries import (
     BadLists,

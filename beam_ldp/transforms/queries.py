@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 
+from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.collector.side import EstimateFrequencies, EstimateMean
-from beam_ldp.transforms.device.encode import EncodeRows
-from beam_ldp.transforms.device.vectors import EncodeVectors
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_mean
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.elements.portable import PortableDomain, check_mean
 
 if TYPE_CHECKING:
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges

@@ -8,13 +8,12 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from beam_ldp.questions.columns import SOUND, TOO_LARGE, Codes
+from beam_ldp.questions.encoders import Encoded, VectorEncoder
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.settings import People
-from beam_ldp.transforms.device.encode import ColumnNames, EncodeStage
-from beam_ldp.transforms.device.vectors import EncodeNumbers
-from beam_ldp.transforms.elements.columns import SOUND, TOO_LARGE, Codes
-from beam_ldp.transforms.elements.portable import groups_of
+from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.queries import MeanQuery
 
 
@@ -46,41 +45,35 @@ class RewardQuery(MeanQuery):
             raise TypeError("randomizer must be a ScalarMean of radius 1: rewards lie in [-1, 1]")
 
     def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeRewards(*self.columns, people=people)
+        return encode_rewards(self.columns, people)
 
 
-class EncodeRewards(EncodeStage):
-    """Turns rows into `ValueBlock`s of rewards. Nothing is private yet.
-
-    A reward is a number of [-1, 1], or text that spells one. Any other row, and a row whose play is
-    not of this batch, goes to the attribute `bad_rows` of the result. Nothing is clipped: a reward
-    outside says that the data are not what the bandit learns from.
+def encode_rewards(columns: tuple[str, ...], people: People) -> Encode:
+    """Turns rows into `ValueBlock`s of rewards.
 
     Args:
-        column: name of the column with the reward.
-        people: the columns with a person's id and play, and the public list of plays.
+        columns: name of the column with the reward.
+        people: the columns with a person's id and play, and the public list of plays. A row whose
+            play is not of this batch is a bad row.
+    """
+    return Encode(RewardEncoder(columns, 1), people=people, only_listed=True)
+
+
+@dataclass(frozen=True)
+class RewardEncoder(VectorEncoder):
+    """A column of rewards: numbers of [-1, 1], or text that spells one. Any other row is bad.
+
+    Nothing is clipped: a reward outside says that the data are not what the bandit learns from.
     """
 
-    def __init__(self, column: str, *, people: People = People()) -> None:
-        super().__init__()
-        self._doer = _EncodeRewards(
-            names=ColumnNames.of((column,), people),
-            groups=groups_of(people),
-            hide_bad=False,
-            only_listed=True,
-            dimension=1,
-            ranges=None,
-            binary=False,
-        )
+    instead = None
 
-    def display_data(self) -> dict[str, Any]:
-        return {"reward": "-1 to 1"}
-
-
-@dataclass(eq=False, kw_only=True)
-class _EncodeRewards(EncodeNumbers):
-    def _fitted(self, vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:
+    def fitted(self, vectors: np.ndarray, codes: Codes) -> Encoded:
         beyond = (codes == SOUND) & (np.abs(vectors[:, 0]) > 1)
         codes[beyond] = TOO_LARGE
         vectors[beyond] = 0.0
         return vectors, codes
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {"reward": "-1 to 1"}

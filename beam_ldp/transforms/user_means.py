@@ -16,9 +16,10 @@ from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.composite import check_protocol, paying, release_identity, with_least
+from beam_ldp.transforms.device.encode import EncodeVectors
 from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.device.person_means import MeanPerPerson
 from beam_ldp.transforms.device.side import DeviceSide, Reports
-from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.stages import counter, typed_outputs, window_bounds
 from beam_ldp.transforms.queries import BadNumbers, MeanQuery

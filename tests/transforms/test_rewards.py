@@ -15,7 +15,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import LInfMean, ScalarMean
 from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateEstimate
-from beam_ldp.transforms.rewards import EncodeRewards, RewardQuery, reward_digest
+from beam_ldp.transforms.rewards import RewardQuery, encode_rewards, reward_digest
 
 PLAYS = Domain(("1:blue", "1:red"))
 PEOPLE = People(group_by="play", groups=PLAYS, one_row=True)
@@ -44,7 +44,7 @@ def test_rewards_of_this_batch_count_and_all_else_is_told() -> None:
 
     with TestPipeline() as pipeline:
         rows = pipeline | beam.Create([*ROWS, *(row for row, _ in BAD)])
-        found = rows | EncodeRewards("reward", people=PEOPLE)
+        found = rows | encode_rewards(("reward",), PEOPLE)
         told = found.bad_rows | beam.FlatMap(lambda block: [row.reason for row in block])
         assert_that(
             found | beam.FlatMap(values),

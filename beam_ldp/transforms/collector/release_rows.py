@@ -12,10 +12,11 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
+from beam_ldp.questions.columns import IntegerDomain
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
+from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.stages import Task, expect
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_ldp.questions.columns import by_kind
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import canonical_ids
@@ -98,8 +99,6 @@ class ValueBlock:
 
         Ids of two blocks of one kind are one person exactly where they are equal.
         """
-        from beam_ldp.transforms.elements.columns import by_kind
-
         assert self.user_ids is not None
         for rows, ids in by_kind(self.user_ids):
             yield replace(self.where(rows), user_ids=ids)

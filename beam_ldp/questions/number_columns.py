@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.randomizers.domain import Bins
-from beam_ldp.transforms.elements.columns import (
+from beam_ldp.questions.columns import (
     ABSENT,
     COMMA,
     INFINITE,
@@ -38,7 +37,7 @@ _COMMA = r"^\s*[-+]?[0-9][0-9. ]*,[0-9]+\s*$"  # 3,5 and 1.234,5, and 1,234 too
 Numbers = tuple[np.ndarray, "Codes | None"]
 
 
-class VectorEncoder:
+class VectorReader:
     """Columns to vectors of finite numbers.
 
     Numbers are integers, booleans, floats, decimals, and text that spells one of them. A vector is
@@ -52,7 +51,7 @@ class VectorEncoder:
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
 
-    def encode(self, columns: Sequence[Column], num_rows: int) -> tuple[np.ndarray, Codes]:
+    def read(self, columns: Sequence[Column], num_rows: int) -> tuple[np.ndarray, Codes]:
         """`(vectors, codes)`: `(n, dimension)` floats and one code per row; bad rows are zero.
 
         The dtype is float32 where all numbers are that or narrower, else float64.
@@ -74,7 +73,7 @@ class VectorEncoder:
                 np.copyto(codes, found_codes, where=codes == SOUND)
         return finite(vectors, codes)
 
-    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes]:
+    def read_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes]:
         """The same for a two-dimensional array, or a one-dimensional one of single numbers."""
         if array.dtype.kind not in "biuf":
             return self._one_column(list(array), len(array))
@@ -138,24 +137,6 @@ class VectorEncoder:
         vectors = np.zeros((len(codes), self._dimension), dtype=flat.dtype)
         vectors[fitting] = flat
         return finite(vectors, codes)
-
-
-class BinEncoder:
-    """A column of numbers to indices of public bins; numbers outside become `other`.
-
-    Args:
-        bins: the bins.
-    """
-
-    def __init__(self, bins: Bins) -> None:
-        self._bins = bins
-        self._numbers = VectorEncoder(1)
-
-    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
-        """`(indices, codes)`, one per row; the index of a bad row is `other`."""
-        numbers, codes = self._numbers.encode([column], column.num_rows)
-        indices = self._bins.encode(numbers[:, 0].astype(np.float64))
-        return np.where(codes != SOUND, self._bins.count, indices), codes
 
 
 def finite(vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:

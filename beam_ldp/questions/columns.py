@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +16,52 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.identity import (
     DECIMAL,
     FLOAT_LIMIT,
     OF_A_FLOAT,
     canonical_id,
+    digest_of,
     is_integral,
 )
-from beam_ldp.transforms.elements.portable import IntegerDomain
+
+
+@dataclass(frozen=True)
+class IntegerDomain:
+    """The integers 0, ..., size - 1 as a domain: for columns that hold indices already.
+
+    Like every domain it ends with `other`: integers outside become `size - 1`.
+
+    Args:
+        size: number of indices, `other` included; at least 2.
+        other: label of the last index.
+    """
+
+    size: int
+    other: str = OTHER
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, 2)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*map(str, range(self.size - 1)), self.other)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the size and the name of `other`."""
+        return digest_of(b"integers", b"%d" % self.size, self.other.encode())
+
+    def clip(self, values: np.ndarray) -> np.ndarray:
+        """Indices of integer values, in the same dtype where that holds them."""
+        last = self.size - 1
+        if not len(values) or (int(values.min()) >= 0 and int(values.max()) <= last):
+            return values
+        dtype = np.result_type(values.dtype, np.min_scalar_type(last))
+        return np.where((values >= 0) & (values <= last), values, last).astype(dtype)
+
 
 # Columns of integers looked up in a list of text, without making text of them -------------
 
@@ -131,7 +169,7 @@ class Absent:
 ABSENT = Absent()
 
 
-class Encoder:
+class IndexLookup:
     """Values of a column to indices of a public list.
 
     Args:
@@ -225,7 +263,7 @@ class Encoder:
 
 
 def texts_of(column: Column, max_bytes: int = MAX_VALUE_BYTES) -> tuple[pa.Array, Codes]:
-    """A column as text, as `Encoder` reads it, and why each row that cannot be used is bad.
+    """A column as text, as `IndexLookup` reads it, and why each row that cannot be used is bad.
 
     Integers and truth values are written as text; a row that is bad is null, or anything.
     """
