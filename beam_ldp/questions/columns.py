@@ -255,11 +255,18 @@ class IndexLookup:
         return indices[distinct.indices.fill_null(len(known)).to_numpy()]
 
     def _encode_dictionary(self, data: pa.DictionaryArray) -> tuple[np.ndarray, Codes]:
-        """Each distinct value once. Nulls may sit in the indices and in the dictionary."""
-        indices, codes = self._encode_arrow(data.dictionary)
-        at = data.indices.fill_null(len(indices)).to_numpy()
-        indices, codes = np.append(indices, self._other), np.append(codes, np.uint8(NULL))
-        return indices[at], codes[at]
+        return of_distinct(data, *self._encode_arrow(data.dictionary), self._other)
+
+
+def of_distinct(
+    data: pa.DictionaryArray, values: np.ndarray, codes: Codes, absent: Any
+) -> tuple[np.ndarray, Codes]:
+    """What each row of a dictionary's is, from what its distinct values are.
+
+    Nulls may sit in the indices, of which they become `absent`, and in the dictionary.
+    """
+    at = data.indices.fill_null(len(values)).to_numpy()
+    return np.append(values, absent)[at], np.append(codes, np.uint8(NULL))[at]
 
 
 def texts_of(column: Column, max_bytes: int = MAX_VALUE_BYTES) -> tuple[pa.Array, Codes]:
@@ -269,7 +276,9 @@ def texts_of(column: Column, max_bytes: int = MAX_VALUE_BYTES) -> tuple[pa.Array
     """
     data, before = column.data, None
     if data is None:
-        return pa.nulls(column.num_rows, pa.large_string()), _filled(column.num_rows, MISSING)
+        return pa.nulls(column.num_rows, pa.large_string()), np.full(
+            column.num_rows, MISSING, np.uint8
+        )
     if not isinstance(data, pa.Array):
         data, before = _as_arrow(data, False)
     if pa.types.is_dictionary(data.type):
@@ -293,10 +302,7 @@ def _texts(data: pa.Array, codes: Codes) -> tuple[pa.Array | None, Codes]:
     if not is_text(data.type):
         codes[codes == SOUND] = WRONG_TYPE
         return None, codes
-    sound = decodable(data)
-    if sound is None:
-        return data.cast(pa.large_string()), codes
-    data, undecodable = sound
+    data, undecodable = decoded(data)
     codes[(codes == SOUND) & undecodable] = UNDECODABLE
     return data, codes
 
@@ -307,10 +313,6 @@ def too_long(texts: pa.Array, max_bytes: int) -> np.ndarray:
     if (pc.max(lengths).as_py() or 0) <= max_bytes:
         return np.zeros(len(texts), dtype=bool)
     return _mask(pc.greater(lengths, max_bytes))
-
-
-def _filled(count: int, code: int) -> Codes:
-    return np.full(count, code, dtype=np.uint8)
 
 
 def null_codes(data: pa.Array) -> Codes:
@@ -337,15 +339,15 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
-    """None where all of it is UTF-8; else the text with nulls for the rest, and which they are."""
+def decoded(data: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """As text, with nulls for what is no UTF-8, and which entries that are."""
+    bad = np.zeros(len(data), dtype=bool)
     try:
         data.cast(pa.large_binary()).cast(pa.large_string()).validate(full=True)
-        return None
+        return data.cast(pa.large_string()), bad
     except (pa.ArrowInvalid, UnicodeDecodeError):
         pass
     texts: list[str | None] = []
-    bad = np.zeros(len(data), dtype=bool)
     for i, raw in enumerate(data.cast(pa.large_binary()).to_pylist()):
         try:
             texts.append(None if raw is None else raw.decode())
@@ -498,9 +500,9 @@ def _spelled(raw: pa.Array) -> tuple[np.ndarray, np.ndarray, Codes]:
     if not len(rows):
         return integers, spelled, codes
     near = raw if len(rows) == count else raw.take(pa.array(rows))
-    decimal = _true(pc.match_substring_regex(near, DECIMAL))
+    decimal = _mask(pc.match_substring_regex(near, DECIMAL))
     if not decimal.all():
-        codes[rows[~decimal & _true(pc.match_substring_regex(near, OF_A_FLOAT))]] = BAD_USER
+        codes[rows[~decimal & _mask(pc.match_substring_regex(near, OF_A_FLOAT))]] = BAD_USER
         near, rows = near.filter(pa.array(decimal)), rows[decimal]
     integers[rows], spelled[rows], codes[rows] = _integers(near)
     return integers, spelled, codes
@@ -509,7 +511,7 @@ def _spelled(raw: pa.Array) -> tuple[np.ndarray, np.ndarray, Codes]:
 def _integers(numbers: pa.Array) -> tuple[np.ndarray, np.ndarray, Codes]:
     """Text that spells integers: values, whether they have at most 64 bits, and codes."""
     texts = numbers.cast(pa.large_string())
-    pointed = _true(pc.match_substring(texts, "."))
+    pointed = _mask(pc.match_substring(texts, "."))
     if pointed.any():
         texts = pc.replace_substring_regex(texts, r"\.0+$", "")
     codes = np.zeros(len(texts), dtype=np.uint8)
@@ -557,7 +559,3 @@ def _is_missing(user_id: Any) -> bool:
 
 def _none(count: int, code: int) -> tuple[np.ndarray, Codes]:
     return np.zeros(count, dtype=np.int64), np.full(count, code, dtype=np.uint8)
-
-
-def _true(found: pa.Array) -> np.ndarray:
-    return found.fill_null(False).to_numpy(zero_copy_only=False)

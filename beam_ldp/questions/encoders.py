@@ -285,6 +285,18 @@ class VectorEncoder(RowEncoder):
         if self.binary and self.ranges is not None:
             raise ValueError("ranges must be None with binary: numbers are 0 or 1")
 
+    @classmethod
+    def of(
+        cls,
+        columns: str | Sequence[str] | None,
+        dimension: int,
+        ranges: CoordinateRanges | None = None,
+        binary: bool = False,
+    ) -> VectorEncoder:
+        """Of one column of lists, or of several columns of numbers."""
+        names = (columns,) if isinstance(columns, str) else columns
+        return cls(None if names is None else tuple(names), dimension, ranges, binary)
+
     @property
     def row_bytes(self) -> int:  # type: ignore[override]
         """Of narrow floats."""

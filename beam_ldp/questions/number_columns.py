@@ -26,9 +26,10 @@ from beam_ldp.questions.columns import (
     WRONG_TYPE,
     Codes,
     Column,
-    decodable,
+    decoded,
     is_text,
     null_codes,
+    of_distinct,
 )
 
 _COMMA = r"^\s*[-+]?[0-9][0-9. ]*,[0-9]+\s*$"  # 3,5 and 1.234,5, and 1,234 too
@@ -235,12 +236,10 @@ def _numbers(data: pa.Array) -> Numbers:
 
 
 def _from_dictionary(data: pa.DictionaryArray) -> Numbers:
-    """Each distinct value once. Nulls may sit in the indices and in the dictionary."""
     numbers, codes = _numbers(data.dictionary)
     if codes is None:
         codes = np.zeros(len(numbers), dtype=np.uint8)
-    at = data.indices.fill_null(len(numbers)).to_numpy()
-    return np.append(numbers, 0)[at], np.append(codes, np.uint8(NULL))[at]
+    return of_distinct(data, numbers, codes, 0)
 
 
 def _from_text(data: pa.Array) -> Numbers:
@@ -258,8 +257,8 @@ def _from_text(data: pa.Array) -> Numbers:
 def _as_text(data: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Text with nulls where bytes are none, and which those are."""
     if pa.types.is_string(data.type) or pa.types.is_large_string(data.type):
-        return data, _none_of(data)
-    return decodable(data) or (data.cast(pa.large_string()), _none_of(data))
+        return data, np.zeros(len(data), dtype=bool)
+    return decoded(data)
 
 
 def _parsed(texts: pa.Array) -> pa.Array:
@@ -289,15 +288,11 @@ def _listed(data: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
     Null stays null; text without brackets becomes a list of one empty text.
     """
-    texts, undecodable = decodable(data) or (data.cast(pa.large_string()), _none_of(data))
+    texts, undecodable = decoded(data)
     texts = pc.ascii_trim_whitespace(texts)
     bracketed = pc.and_(pc.starts_with(texts, "["), pc.ends_with(texts, "]"))
     inside = pc.if_else(bracketed, pc.utf8_slice_codeunits(texts, 1, -1), "")
     return pc.split_pattern(inside, ","), undecodable
-
-
-def _none_of(data: pa.Array) -> np.ndarray:
-    return np.zeros(len(data), dtype=bool)
 
 
 def _float_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any]:

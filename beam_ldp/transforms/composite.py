@@ -156,7 +156,7 @@ class PrivateEstimate(beam.PTransform):
         drawn = people.id is not None
         self.sampling: Sampling = "iid" if drawn and not one_row_each else "fixed"
         self._device = DeviceSide(
-            question.encoder(self.randomizer, people),
+            question.encode(self.randomizer, people),
             self.randomizer,
             noise=NoiseSource.told(noise, self.identity, permanent=permanent),
             one_each=drawn,

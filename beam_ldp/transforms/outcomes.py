@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,6 @@ from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import Noise, People, Privacy
 from beam_ldp.settings.sections import EXPECTED_SHARE
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import Query
 
@@ -59,6 +57,7 @@ class OutcomeQuery(Query):
     column: str
     look: int = 1
     name: str = ""
+    only_listed = True  # a row of an arm that is not in the plan is a bad row
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -74,9 +73,8 @@ class OutcomeQuery(Query):
     def plan(self, privacy: Privacy) -> KRandomizedResponse:
         return self.experiment.randomizer()
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        # A row of an arm that is not in the plan is a bad row.
-        return Encode(OutcomeEncoder(self.columns), people=people, only_listed=True)
+    def encoder(self, randomizer: Any) -> OutcomeEncoder:
+        return OutcomeEncoder(self.columns)
 
 
 class PrivateExperiment(PrivateEstimate):

@@ -168,21 +168,31 @@ class EncodeQuestions(Encode):
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_sizes: Sequence[int] | None = None,
     ) -> None:
-        if not questions:
-            raise ValueError("questions must hold at least one question")
-        names = [name for question in questions for name in question.names]
-        if len(set(names)) < len(names):
-            raise ValueError("questions must have different names")
-        if domain_sizes is not None and len(domain_sizes) != len(names):
-            raise ValueError(
-                f"questions must give one index per oracle: {len(names)} for {len(domain_sizes)}"
-            )
-        sizes, parts = iter(domain_sizes or ()), []
-        for question in questions:
-            own = [next(sizes, None) for _ in question.names]
-            question.check(own)
-            parts.append(question.encoder(max_value_bytes, own))
-        super().__init__(SurveyEncoder.of(parts, names), people=people, bad_rows=bad_rows)
+        encoder = encoder_of(questions, max_value_bytes, domain_sizes)
+        super().__init__(encoder, people=people, bad_rows=bad_rows)
+
+
+def encoder_of(
+    questions: Sequence[ColumnQuestion],
+    max_value_bytes: int,
+    domain_sizes: Sequence[int] | None,
+) -> SurveyEncoder:
+    """The encoder of `EncodeQuestions`. Raises ValueError."""
+    if not questions:
+        raise ValueError("questions must hold at least one question")
+    names = [name for question in questions for name in question.names]
+    if len(set(names)) < len(names):
+        raise ValueError("questions must have different names")
+    if domain_sizes is not None and len(domain_sizes) != len(names):
+        raise ValueError(
+            f"questions must give one index per oracle: {len(names)} for {len(domain_sizes)}"
+        )
+    sizes, parts = iter(domain_sizes or ()), []
+    for question in questions:
+        own = [next(sizes, None) for _ in question.names]
+        question.check(own)
+        parts.append(question.encoder(max_value_bytes, own))
+    return SurveyEncoder.of(parts, names)
 
 
 # One release about all of them ----------------------------------------------------------------
@@ -238,14 +248,8 @@ class SurveyQuery(Query):
             raise ValueError(f"no mechanism fits: {best.excluded}")
         return best.randomizer
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeQuestions(
-            self.questions,
-            people=people,
-            bad_rows=self.bad_rows,
-            max_value_bytes=self.max_value_bytes,
-            domain_sizes=randomizer.domain_sizes,
-        )
+    def encoder(self, randomizer: Any) -> SurveyEncoder:
+        return encoder_of(self.questions, self.max_value_bytes, randomizer.domain_sizes)
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         return releases | "Split questions" >> SplitQuestions(randomizer, self.names)
@@ -308,6 +312,7 @@ class PrivateQuestions(PrivateEstimate):
         super().__init__(randomizer, asked, **how)
 
 
+@dataclass(eq=False, repr=False)
 class SplitQuestions(beam.PTransform):
     """One `Release` per question of a release that is about several.
 
@@ -318,16 +323,16 @@ class SplitQuestions(beam.PTransform):
         names: of the questions.
     """
 
-    def __init__(self, randomizer: Questions, names: Sequence[str]) -> None:
-        super().__init__()
-        if len(names) != len(randomizer.oracles):
-            raise ValueError(f"names must hold one name for each of {len(randomizer.oracles)}")
-        self._carried = PortableRandomizer(randomizer)
-        self._names = tuple(names)
+    randomizer: Questions
+    names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.randomizer.oracles):
+            raise ValueError(f"names must hold one name for each of {len(self.randomizer.oracles)}")
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = expect("SplitQuestions", pcoll, Release, task="frequency")
-        doer = _Split(self._carried, self._names, element.keyed)
+        doer = _Split(PortableRandomizer(self.randomizer), tuple(self.names), element.keyed)
         return pcoll | "Split" >> beam.ParDo(doer).with_output_types(element.of(Release))
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from beam_ldp.questions.columns import SOUND, TOO_LARGE, Codes
 from beam_ldp.questions.encoders import Encoded, VectorEncoder
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import ScalarMean
-from beam_ldp.settings import People
-from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.queries import MeanQuery
 
 
@@ -36,6 +33,7 @@ class RewardQuery(MeanQuery):
     """
 
     batch: str = ""
+    only_listed = True  # a row whose play is not of this batch is a bad row
 
     def digest(self, randomizer: Any) -> bytes:
         return reward_digest(self.batch)
@@ -44,19 +42,8 @@ class RewardQuery(MeanQuery):
         if not isinstance(randomizer, ScalarMean) or randomizer.radius != 1.0:
             raise TypeError("randomizer must be a ScalarMean of radius 1: rewards lie in [-1, 1]")
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return encode_rewards(self.columns, people)
-
-
-def encode_rewards(columns: tuple[str, ...], people: People) -> Encode:
-    """Turns rows into `ValueBlock`s of rewards.
-
-    Args:
-        columns: name of the column with the reward.
-        people: the columns with a person's id and play, and the public list of plays. A row whose
-            play is not of this batch is a bad row.
-    """
-    return Encode(RewardEncoder(columns, 1), people=people, only_listed=True)
+    def encoder(self, randomizer: Any) -> RewardEncoder:
+        return RewardEncoder(self.columns, 1)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
-from beam_ldp.transforms.rewards import encode_rewards
+from beam_ldp.transforms.rewards import RewardEncoder
 
 if TYPE_CHECKING:
     from beam_ldp.protocols.bandits.terms import BatchTerms
@@ -162,7 +162,7 @@ class Arrivals:
             source.format,  # type: ignore[arg-type]
             (column, play), people.id, "dead_letter", source.delimiter, None,
         )  # fmt: skip
-        encode = encode_rewards((column,), people)
+        encode = Encode(RewardEncoder((column,), 1), people=people, only_listed=True)
         for path in settings.files:
             try:
                 rows = [one for split in reader.splits(path) for one in reader.read(split)]

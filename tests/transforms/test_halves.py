@@ -45,7 +45,7 @@ GATE = Shuffling(min_reports=150)
 
 
 def device(**how: Any) -> DeviceSide:
-    return DeviceSide(QUERY.encoder(ORACLE, People()), ORACLE, **how)
+    return DeviceSide(QUERY.encode(ORACLE, People()), ORACLE, **how)
 
 
 def collector(least: int = 150) -> CollectorSide:

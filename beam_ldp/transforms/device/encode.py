@@ -364,11 +364,21 @@ class EncodeRows(Encode):
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_size: int | None = None,
     ) -> None:
-        columns, listed = None if column is None else (column,), PortableDomain.of(domain)
-        if domain_size is not None:
-            listed.check_size(domain_size)
-        encoder = ListEncoder(columns, listed, max_value_bytes, domain_size)
+        encoder = list_encoder(domain, column, max_value_bytes, domain_size)
         super().__init__(encoder, people=people, bad_rows=bad_rows)
+
+
+def list_encoder(
+    domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path,
+    column: str | None,
+    max_value_bytes: int,
+    size: int | None,
+) -> ListEncoder:
+    """The encoder of `EncodeRows`. Raises ValueError for a list at hand of another size."""
+    listed = PortableDomain.of(domain)
+    if size is not None:
+        listed.check_size(size)
+    return ListEncoder(None if column is None else (column,), listed, max_value_bytes, size)
 
 
 class EncodeVectors(Encode):
@@ -410,6 +420,5 @@ class EncodeVectors(Encode):
         binary: bool = False,
         bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
     ) -> None:
-        names = (columns,) if isinstance(columns, str) else columns
-        encoder = VectorEncoder(None if names is None else tuple(names), dimension, ranges, binary)
+        encoder = VectorEncoder.of(columns, dimension, ranges, binary)
         super().__init__(encoder, people=people, bad_rows=bad_rows)

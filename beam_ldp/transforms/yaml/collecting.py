@@ -137,7 +137,7 @@ class RandomizeRows(_Half):
         if self._path:
             agree_on(self._path, self.terms)
         device = DeviceSide(
-            query.encoder(self.terms.randomizer, told.people),
+            query.encode(self.terms.randomizer, told.people),
             self.terms.randomizer,
             noise=NoiseSource(self.terms.identity, seed=told.noise.seed),
             one_each=told.people.id is not None,
