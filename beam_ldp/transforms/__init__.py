@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.questions.columns import IntegerDomain
@@ -65,13 +66,20 @@ if TYPE_CHECKING:
     )
     from beam_ldp.transforms.user_means import PrivateUserMean
 
-_OF_QUESTIONS = {
-    "BinQuestion",
-    "EncodeQuestions",
-    "LevelsQuestion",
-    "ListQuestion",
-    "PrivateQuestions",
-    "SurveyQuery",
+_LATER = {  # by name, the module that is loaded on first use
+    "AuditInteractivity": "interactivity",
+    "BinQuestion": "questions",
+    "EncodeQuestions": "questions",
+    "EncodeWords": "heavy_hitters",
+    "LevelsQuestion": "questions",
+    "ListQuestion": "questions",
+    "PerPersonFilter": "odometer",
+    "PrivateExperiment": "outcomes",
+    "PrivateHeavyHitters": "heavy_hitters",
+    "PrivateQuestions": "questions",
+    "PrivateUserMean": "user_means",
+    "SurveyQuery": "questions",
+    "decide_releases": "outcomes",
 }
 
 __all__ = [
@@ -142,28 +150,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Loaded on first use: planning two rounds needs every mean mechanism."""
-    if name == "PrivateUserMean":
-        from beam_ldp.transforms.user_means import PrivateUserMean
-
-        return PrivateUserMean
-    if name in ("EncodeWords", "PrivateHeavyHitters"):
-        from beam_ldp.transforms import heavy_hitters
-
-        return getattr(heavy_hitters, name)
-    if name == "AuditInteractivity":
-        from beam_ldp.transforms.interactivity import AuditInteractivity
-
-        return AuditInteractivity
-    if name == "PerPersonFilter":
-        from beam_ldp.transforms.odometer import PerPersonFilter
-
-        return PerPersonFilter
-    if name in ("PrivateExperiment", "decide_releases"):
-        from beam_ldp.transforms import outcomes
-
-        return getattr(outcomes, name)
-    if name in _OF_QUESTIONS:
-        from beam_ldp.transforms import questions
-
-        return getattr(questions, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

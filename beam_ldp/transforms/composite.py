@@ -174,7 +174,8 @@ class PrivateEstimate(beam.PTransform):
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         begun = None if self._budget is None else self._budget.begin(rows, self.identity)
-        made: Reports = rows | "Device" >> self._device.after(None if begun is None else begun.then)
+        device = self._device if begun is None else replace(self._device, wait=begun.then)
+        made: Reports = rows | "Device" >> device
         found: Releases = made.reports | "Collector" >> self._collector
         if made.late is not None:
             withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()

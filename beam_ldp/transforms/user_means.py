@@ -79,6 +79,7 @@ class EncodeMeans(beam.DoFn):
             yield _part(block, "round two", state.encode(block.values[asked]), asked)
 
 
+@dataclass(eq=False, repr=False)
 class FindInterval(beam.PTransform):
     """Round one's sums to what it found: one `RoundOneResult`, or none where it failed, as the
     attribute `withheld` says.
@@ -88,9 +89,8 @@ class FindInterval(beam.PTransform):
         min_reports: that round one needed.
     """
 
-    def __init__(self, protocol: UserMean, min_reports: int) -> None:
-        super().__init__()
-        self._decide = Decide(protocol, min_reports)
+    protocol: UserMean
+    min_reports: int
 
     def expand(self, sums: beam.PCollection) -> beam.PCollection:
         together = (
@@ -101,8 +101,9 @@ class FindInterval(beam.PTransform):
             )
             | "All coordinates" >> beam.GroupByKey()
         )
+        decide = beam.ParDo(Decide(self.protocol, self.min_reports))
         answered, withheld = typed_outputs(
-            together, "Decide", beam.ParDo(self._decide), typehints.Any, withheld=WithheldRelease
+            together, "Decide", decide, typehints.Any, withheld=WithheldRelease
         )
         answered.withheld = withheld
         return answered

@@ -7,7 +7,7 @@ rows meet, so a retry gives the same mean, and memoized noise the same report.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
@@ -15,6 +15,7 @@ import numpy as np
 from apache_beam.coders import ListCoder
 from apache_beam.typehints import typehints
 
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.transforms.device.bounding import HELD_ROWS, NUM_SHARDS, by_shard
 from beam_ldp.transforms.elements import block_coder
 from beam_ldp.transforms.elements.blocks import ValueBlock
@@ -51,6 +52,7 @@ class PersonSums:
         return self.user_ids.dtype.kind == "O"
 
 
+@dataclass(eq=False, repr=False)
 class MeanPerPerson(beam.PTransform):
     """The mean of each person's rows, in every window. Nothing is private yet.
 
@@ -66,12 +68,12 @@ class MeanPerPerson(beam.PTransform):
             without user ids.
     """
 
-    def __init__(self, space: Space, *, num_shards: int = NUM_SHARDS) -> None:
-        super().__init__()
-        if num_shards < 1:
-            raise ValueError(f"num_shards must be an integer >= 1, got {num_shards}")
-        self._space = space
-        self._num_shards = num_shards
+    space: Space
+    _: KW_ONLY
+    num_shards: int = NUM_SHARDS
+
+    def __post_init__(self) -> None:
+        check_integer("num_shards", self.num_shards, 1)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("MeanPerPerson", pcoll, ValueBlock)
@@ -87,7 +89,7 @@ class MeanPerPerson(beam.PTransform):
         return (
             pcoll
             | "Sum rows"
-            >> beam.ParDo(_SumRows(self._space, self._num_shards)).with_output_types(
+            >> beam.ParDo(_SumRows(self.space, self.num_shards)).with_output_types(
                 typehints.Tuple[int, PersonSums]
             )
             | "Bring persons together" >> beam.CombinePerKey(_AddSums())
