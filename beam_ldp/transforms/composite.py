@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import apache_beam as beam
 
 from beam_ldp.protocols.rounds import RoundsPlan
+from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import (
@@ -26,8 +27,7 @@ from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.device.side import DeviceSide, Reports, Waiting
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports
+from beam_ldp.transforms.elements.portable import PortableDomain, check_min_reports
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 from beam_ldp.transforms.queries import (
     BadLists,
@@ -65,32 +65,21 @@ class HowReleased(TypedDict, total=False):
     one_row_each: bool
 
 
+@dataclass(eq=False, repr=False)
 class AskOnce(beam.PTransform):
     """Both halves of a release in one round: rows to `(Reports, Releases)`."""
 
-    def __init__(
-        self,
-        device: DeviceSide,
-        collector: CollectorSide,
-        randomizer: LocalRandomizer,
-        min_reports: int,
-    ) -> None:
-        super().__init__()
-        self._device, self._collector = device, collector
-        self._randomizer, self._min_reports = randomizer, min_reports
-
-    def after(self, wait: Waiting | None) -> AskOnce:
-        """The same, which hands the blocks of people through `wait` before it asks them."""
-        device = self._device.after(wait)
-        return AskOnce(device, self._collector, self._randomizer, self._min_reports)
+    device: DeviceSide
+    collector: CollectorSide
+    wait: Waiting | None = None
 
     def worst(self, budget: ChargeTo) -> Any:
         """The event of the dearest release that can happen."""
-        return budget.worst_event(self._randomizer, self._min_reports)
+        return budget.worst_event(self.collector.randomizer, self.collector.shuffle.least(None))
 
     def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
-        made: Reports = rows | "Device" >> self._device
-        found: Releases = made.reports | "Collector" >> self._collector
+        made: Reports = rows | "Device" >> replace(self.device, wait=self.wait)
+        found: Releases = made.reports | "Collector" >> self.collector
         if made.late is not None:
             withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
             found = Releases(found.releases, withheld)
@@ -195,7 +184,7 @@ class PrivateEstimate(beam.PTransform):
         if isinstance(chosen, RoundsPlan):
             self.identity = identity
             self.randomizer = chosen if identity is None else chosen.for_release(identity)
-            encode = question.encoder(chosen, people)
+            encode = question.encode(chosen, people)
             self._halves = AskRounds(
                 self.randomizer,
                 encode,
@@ -214,7 +203,7 @@ class PrivateEstimate(beam.PTransform):
         own, self.identity = of_release(chosen, identity)
         self.randomizer = own
         device = DeviceSide(
-            question.encoder(own, people),
+            question.encode(own, people),
             own,
             noise=NoiseSource.told(noise, self.identity, permanent=permanent),
             one_each=drawn,
@@ -226,13 +215,14 @@ class PrivateEstimate(beam.PTransform):
         collector = CollectorSide(
             own, estimator, shuffle=gate, groups=people.groups, windows=windows
         )
-        self._halves = AskOnce(device, collector, own, self._min_reports)
+        self._halves = AskOnce(device, collector)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         begun = None if self._budget is None else self._budget.begin(rows, self.identity)
         made: Reports
         found: Releases
-        made, found = rows | "Ask" >> self._halves.after(None if begun is None else begun.then)
+        halves = self._halves if begun is None else replace(self._halves, wait=begun.then)
+        made, found = rows | "Ask" >> halves
         if self._budget is not None and begun is not None:
             found = charge(
                 begun,

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
-import numpy as np
-import pyarrow as pa
-
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
+from beam_ldp.questions.encoders import WordEncoder
 from beam_ldp.settings import People, Privacy, Shuffling
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode import ColumnNames, EncodeBlocks, EncodeStage, checked_choice
-from beam_ldp.transforms.elements.columns import SOUND, Codes, Column, texts_of
-from beam_ldp.transforms.elements.portable import groups_of
+from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.queries import BadLists, Query, check_plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_NO_CODE = np.uint64(2**64 - 1)  # in all places: a word that is no string's code
-_FEW = 0.01  # of the first words without a code: nothing is said of fewer
 
-
-class EncodeWords(EncodeStage):
-    """Turns rows into `ValueBlock`s of words, as rows of bits. Nothing is private yet.
+class EncodeWords(Encode):
+    """Turns rows into `ValueBlock`s of words, as rows of bits: `Encode` with a code.
 
     A word that is longer than the protocol finds becomes one that nobody finds. A row that is no
-    word (missing column, null, wrong type, undecodable text, more than 4,096 bytes) goes to the
-    attribute `bad_rows` of the result, a collection of `BadRowBlock`: where it stands and why,
-    never what it holds.
-
-    In: as `EncodeRows`. Out: `ValueBlock`s of uint64 `(n, words of 64 bits of a code)`.
+    word (missing column, null, wrong type, undecodable text, more than 4,096 bytes) is a bad row.
+    Out: `ValueBlock`s of uint64 `(n, words of 64 bits of a code)`.
 
     Args:
         protocol: which says the code.
@@ -51,50 +39,8 @@ class EncodeWords(EncodeStage):
         people: People = People(),
         bad_rows: BadLists = "dead_letter",
     ) -> None:
-        super().__init__()
-        self._doer = _EncodeWords(
-            names=ColumnNames.of(None if column is None else (column,), people),
-            groups=groups_of(people),
-            hide_bad=checked_choice(bad_rows, "other"),
-            protocol=protocol,
-        )
-
-    def doubts(self, values: Sequence[np.ndarray]) -> Iterator[str]:
-        code = self._doer.protocol.code
-        words = sum(map(len, values))
-        none = sum(int((block == _NO_CODE).all(axis=1).sum()) for block in values)
-        if none > _FEW * words:
-            yield (
-                f"{none / words:.0%} of the first words have no code and are never found: they "
-                f"are longer than {code.max_bytes} bytes (--max-bytes) or their code is longer "
-                f"than {code.num_bits} bits (--code-bits). A byte takes 4 to 6 bits in Latin "
-                "script and 6 to 11 in others; choose by the language, not by what people hold"
-            )
-
-    def display_data(self) -> dict[str, Any]:
-        return {"bad_rows": "other" if self._doer.hide_bad else "dead_letter"}
-
-
-@dataclass(eq=False, kw_only=True)
-class _EncodeWords(EncodeBlocks):
-    protocol: HeavyHitters
-
-    def encode_values(
-        self, columns: Mapping[str, Column], num_rows: int
-    ) -> tuple[np.ndarray, Codes]:
-        names = self.names.values or tuple(columns)[:1]
-        texts, codes = texts_of(columns.get(names[0], Column(None, num_rows)))
-        words = texts.cast(pa.large_binary()).fill_null(b"")
-        starts = np.frombuffer(words.buffers()[1], dtype=np.int64)[words.offset :][: num_rows + 1]
-        held = np.frombuffer(words.buffers()[2] or b"", dtype=np.uint8)
-        bits, lengths = self.protocol.code.encode_buffer(held, starts)
-        bits[(lengths == 0) | (codes != SOUND)] = _NO_CODE
-        return bits, codes
-
-    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
-        if array.ndim != 1:
-            return None
-        return self.encode_values({"": Column(array.tolist(), len(array))}, len(array))
+        encoder = WordEncoder(None if column is None else (column,), protocol.code)
+        super().__init__(encoder, people=people, bad_rows=bad_rows)
 
 
 @dataclass(frozen=True)
@@ -125,8 +71,8 @@ class WordsQuery(Query):
     def plan(self, privacy: Privacy) -> Any:
         raise ValueError("protocol must be given: plan_heavy_hitters makes it")
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeWords(randomizer, self.column, people=people, bad_rows=self.bad_rows)
+    def encoder(self, randomizer: Any) -> WordEncoder:
+        return WordEncoder(None if self.column is None else (self.column,), randomizer.code)
 
 
 class PrivateHeavyHitters(PrivateEstimate):

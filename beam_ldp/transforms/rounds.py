@@ -15,8 +15,7 @@ Beam.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -322,6 +321,7 @@ class ReadRound(beam.DoFn):
         )
 
 
+@dataclass(eq=False, repr=False)
 class AskRounds(beam.PTransform):
     """Both halves of a release in rounds: rows in, what leaves devices and what is made of it out.
 
@@ -336,41 +336,31 @@ class AskRounds(beam.PTransform):
         shuffle: likewise, with the least number of people.
         identity: of the release; None where nobody named it.
         question: name of what is asked, for the record.
+        wait: what the blocks of people go through before they are asked, if anything.
 
     Raises:
         ValueError: where it is applied, for unbounded data, and for windows that fire more than
             once.
     """
 
-    def __init__(
-        self,
-        plan: RoundsPlan,
-        encode: beam.PTransform,
-        reduce: beam.PTransform | None,
-        *,
-        people: People,
-        noise: Noise,
-        shuffle: Shuffling,
-        identity: ReleaseIdentity | None,
-        question: str,
-    ) -> None:
-        super().__init__()
-        self._plan, self._encode, self._reduce = plan, encode, reduce
-        self._people, self._groups = people, groups_of(people)
-        self._noise, self._gate, self._identity = noise, shuffle, identity
-        self._least = plan.least(shuffle.least(None))
-        self._question = question
-        self._wait: Waiting | None = None
+    plan: RoundsPlan
+    encode: beam.PTransform
+    reduce: beam.PTransform | None
+    _: KW_ONLY
+    people: People
+    noise: Noise
+    shuffle: Shuffling
+    identity: ReleaseIdentity | None
+    question: str
+    wait: Waiting | None = None
 
-    def after(self, wait: Waiting | None) -> AskRounds:
-        """The same, which hands the blocks of people through `wait` before it asks them."""
-        waiting = copy(self)
-        waiting._wait = wait
-        return waiting
+    def __post_init__(self) -> None:
+        self._groups = groups_of(self.people)
+        self._least = self.plan.least(self.shuffle.least(None))
 
     def worst(self, budget: ChargeTo) -> Any:
         """The event of the dearest release that can happen."""
-        return as_event(self._plan.worst(self._least, budget.honest_fraction))
+        return as_event(self.plan.worst(self._least, budget.honest_fraction))
 
     def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
         check_windows("a plan of rounds", rows)
@@ -380,25 +370,25 @@ class AskRounds(beam.PTransform):
                 "rounds need bounded data: a person who comes late would be asked under a state "
                 "that others never saw. Run one job for each window"
             )
-        encoded = rows | "Encode" >> self._encode
+        encoded = rows | "Encode" >> self.encode
         persons = self._persons(encoded)
-        persons = persons if self._wait is None else self._wait(persons)
-        part = beam.ParDo(PartRounds(self._plan, self._groups is not None))
+        persons = persons if self.wait is None else self.wait(persons)
+        part = beam.ParDo(PartRounds(self.plan, self._groups is not None))
         parts = persons | "Part" >> part.with_outputs()
         before: beam.PCollection | None = None
         traces, notices = [], []
-        for number in range(len(self._plan.rounds)):
+        for number in range(len(self.plan.rounds)):
             parts[tag(number)].element_type = ValueBlock
             left, given = self._round(number, parts[tag(number)], before)
             before = given.releases
             notices.append(given.withheld)
-            traces += [left] if self._noise.memoized else []
+            traces += [left] if self.noise.memoized else []
         withheld = notices | "Withheld" >> beam.Flatten()
         if self._groups is not None and is_global(rows):
             withheld = absent_groups(before, withheld, self._groups, self._least[-1])
         return Reports(
             None,
-            None if self._people.id is None and self._reduce is None else persons,
+            None if self.people.id is None and self.reduce is None else persons,
             encoded.bad_rows,
             traces=traces | "All traces" >> beam.Flatten() if traces else None,
         ), Releases(before, withheld)
@@ -406,15 +396,15 @@ class AskRounds(beam.PTransform):
     def _persons(self, encoded: beam.PCollection) -> beam.PCollection:
         """Every person once, with a role that is drawn by then: behind an exchange, for a second
         draw asks again."""
-        if self._reduce is not None:
-            encoded = encoded | "Reduce" >> self._reduce
-        noise = NoiseSource.told(self._noise, self._identity)
-        if self._plan.secret:
-            assign = beam.ParDo(AssignRoles(self._plan, noise))
+        if self.reduce is not None:
+            encoded = encoded | "Reduce" >> self.reduce
+        noise = NoiseSource.told(self.noise, self.identity)
+        if self.plan.secret:
+            assign = beam.ParDo(AssignRoles(self.plan, noise))
             encoded = encoded | "Assign roles" >> assign.with_output_types(ValueBlock)
-        if self._reduce is None and self._people.id is not None:
+        if self.reduce is None and self.people.id is not None:
             return encoded | "Bound" >> BoundContributions(noise=noise)
-        if not self._plan.secret:
+        if not self.plan.secret:
             return encoded
         return encoded | "Keep roles" >> beam.Reshuffle().with_output_types(ValueBlock)
 
@@ -422,10 +412,10 @@ class AskRounds(beam.PTransform):
         self, number: int, persons: beam.PCollection, before: beam.PCollection | None
     ) -> tuple[beam.PCollection, Releases]:
         """One round: traces of what leaves devices, and what is made of it."""
-        plan, asked = self._plan, self._plan.rounds[number]
+        plan, asked = self.plan, self.plan.rounds[number]
         side = {} if before is None else {"before": beam.pvalue.AsList(before)}
-        identity = None if self._identity is None else asked.identity(self._identity)
-        noise = NoiseSource.told(self._noise, identity, number=number)
+        identity = None if self.identity is None else asked.identity(self.identity)
+        noise = NoiseSource.told(self.noise, identity, number=number)
         carried = PortableRandomizer(asked.randomizer)
         ask = AskRound(carried, noise, False, asked, plan.start, self._groups)
         reports, traces = typed_outputs(
@@ -434,8 +424,8 @@ class AskRounds(beam.PTransform):
         least, grouped = self._least[number], self._groups is not None
         collector = CollectorSide(
             asked.randomizer,
-            _ReadSums(ReadRound(plan, number, least, grouped, self._question), side),
-            shuffle=replace(self._gate, min_reports=least),
+            _ReadSums(ReadRound(plan, number, least, grouped, self.question), side),
+            shuffle=replace(self.shuffle, min_reports=least),
             groups=self._groups if asked.cells == 1 else CellsOf(self._groups, asked.cells),
             absent=False,
         )
@@ -451,15 +441,15 @@ def _of_group(notice: WithheldRelease) -> WithheldRelease:
     return replace(notice, group=_group_and_cell(str(notice.group), True)[0])
 
 
+@dataclass(eq=False, repr=False)
 class _ReadSums(beam.PTransform):
     """Sums of a round, each of a group, a cell or both, to what `ReadRound` gives."""
 
-    def __init__(self, read: ReadRound, side: dict[str, Any]) -> None:
-        super().__init__()
-        self._read, self._side = read, side
+    read: ReadRound
+    side: dict[str, Any]
 
     def expand(self, sums: beam.PCollection) -> beam.PCollection:
-        read = self._read
+        read = self.read
         asked, last = read.plan.rounds[read.number], read.number == len(read.plan.rounds) - 1
         pair: Any = typehints.Tuple[str, typehints.Iterable[typehints.Tuple[int, StatisticBlock]]]
         if asked.cells == 1:
@@ -475,7 +465,7 @@ class _ReadSums(beam.PTransform):
         if last:
             kind = typehints.Tuple[str, Release] if read.grouped else Release
         found, withheld = typed_outputs(
-            together, "Read", beam.ParDo(read, **self._side), kind, withheld=WithheldRelease
+            together, "Read", beam.ParDo(read, **self.side), kind, withheld=WithheldRelease
         )
         found.withheld = withheld
         return found

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
-
 from beam_ldp.protocols import UserMean
+from beam_ldp.questions.encoders import VectorEncoder
 from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
+from beam_ldp.transforms.device.person_means import MeanPerPerson
 from beam_ldp.transforms.queries import BadNumbers, Query, check_plan
 
 if TYPE_CHECKING:
@@ -47,16 +46,11 @@ class UserMeanQuery(Query):
     def plan(self, privacy: Privacy) -> Any:
         raise ValueError("protocol must be given: plan_user_mean makes it")
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeVectors(
-            self.names,
-            randomizer.space.dimension,
-            people=people,
-            ranges=randomizer.space.ranges,
-            bad_rows=self.bad_rows,
-        )
+    def encoder(self, randomizer: Any) -> VectorEncoder:
+        space = randomizer.space
+        return VectorEncoder.of(self.names, space.dimension, space.ranges, False)
 
-    def reduce(self, plan: Any) -> beam.PTransform:
+    def reduce(self, plan: Any) -> MeanPerPerson:
         return MeanPerPerson(plan.space)
 
 

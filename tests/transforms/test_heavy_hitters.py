@@ -308,7 +308,7 @@ def test_first_words_without_a_code_are_doubtful(words, bits, max_bytes, said) -
     protocol = SimpleNamespace(code=StringCode(bits, max_bytes))
     stage = EncodeWords(protocol, "word")
     table = TableBlock("f", 0, pa.RecordBatch.from_pydict({"word": pa.array(words, pa.string())}))
-    doubts = list(stage.doubts([block.values for block in stage.in_hand([table])]))
+    doubts = list(stage.encoder.doubts([block.values for block in stage.in_hand([table])]))
     assert len(doubts) == bool(said) and all(said in doubt for doubt in doubts)
 
 

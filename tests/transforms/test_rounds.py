@@ -20,12 +20,13 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.accounting.reports import ShuffledReports, hidden_users
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.protocols.rounds import NOBODY, History, Outcome, Received, Round, RoundsPlan
+from beam_ldp.questions.encoders import VectorEncoder
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import Noise, People
-from beam_ldp.transforms import EncodeVectors, PrivateEstimate
+from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.rounds import Answered, alone
@@ -132,8 +133,8 @@ class Number(Query):
 
     def plan(self, privacy: Any) -> Any: ...
 
-    def encoder(self, randomizer: Any, people: People) -> EncodeVectors:
-        return EncodeVectors("x", 1, people=people)
+    def encoder(self, randomizer: Any) -> VectorEncoder:
+        return VectorEncoder.of("x", 1, None, False)
 
 
 def ask(plan: Halves, *, grouped: bool = True, **how: Any) -> PrivateEstimate:
