@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.pipelines.demos.corpus import load_corpus
-from beam_ldp.protocols.heavy_hitters import HeavyHitters, fano_threshold, run_heavy_hitters
+from beam_ldp.protocols.heavy_hitters import HeavyHitters, fano_threshold
 from beam_ldp.protocols.heavy_hitters_plan import frequency_found, plan_heavy_hitters
 from beam_ldp.protocols.string_code import StringCode
 from benchmarks.measure import run_peers
@@ -102,7 +102,7 @@ def found_by_us(
 ) -> list[bytes]:
     """What one release finds; every report is made and counted."""
     held = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-    return list(run_heavy_hitters(plan, bits[held], rng).texts)
+    return list(plan.run(bits[held], rng=rng).texts)
 
 
 def supports(

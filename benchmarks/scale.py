@@ -167,10 +167,10 @@ def profile(bench: Bench) -> Rows:
     import numpy as np
     import pyarrow.parquet as pq
 
+    from beam_ldp.questions.columns import IntegerDomain
     from beam_ldp.randomizers.frequency import KRandomizedResponse
     from beam_ldp.randomizers.randomness import FreshWords
     from beam_ldp.transforms.elements.block_coder import BlockCoder
-    from beam_ldp.transforms.elements.portable import IntegerDomain
     from beam_ldp.transforms.shuffler.batches import permute, scatter
     from beam_ldp.transforms.shuffler.exchange import PieceFormat, ReportPiece
 

@@ -229,7 +229,7 @@ def _rows(job: Job) -> Found:
             f"none of the first values of column {column} is in its list or bins: every row would "
             "count as `other`",
         )
-    for doubt in job.stage.doubts(values):
+    for doubt in job.stage.encoder.doubts(values):
         yield "warning", doubt
     if not said:
         yield "ok", "the first rows can be read as what they are taken for"

@@ -224,7 +224,7 @@ class Question(Planner[S]):
 
     def encoder(self, mechanism: Any) -> Any:
         """What workers make of its rows: a stage whose `in_hand` does the same here."""
-        return self.query.encoder(mechanism, self.settings.people)
+        return self.query.encode(mechanism, self.settings.people)
 
     def unlisted(self, values: np.ndarray) -> tuple[str, ...]:
         """Of values as the stage gives them, the columns none of whose values is in its list."""

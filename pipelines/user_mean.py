@@ -26,7 +26,7 @@ from beam_ldp.pipelines.means.user_choice import (
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.user_mean import USAGE
-from beam_ldp.transforms.device.vectors import EncodeVectors
+from beam_ldp.transforms.device.encode import EncodeVectors
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.user_means import PrivateUserMean
 

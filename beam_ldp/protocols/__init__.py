@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         HeavyHitters,
         Level,
         fano_threshold,
-        run_heavy_hitters,
     )
     from beam_ldp.protocols.heavy_hitters_plan import frequency_found, plan_heavy_hitters
     from beam_ldp.protocols.spaces import Ball, Box, Space
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
         user_mean_price,
     )
     from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
-    from beam_ldp.protocols.user_means import UserMean, run_user_mean
+    from beam_ldp.protocols.user_means import UserMean
 
 __all__ = [
     "Ball",
@@ -45,8 +44,6 @@ __all__ = [
     "frequency_found",
     "plan_heavy_hitters",
     "plan_user_mean",
-    "run_heavy_hitters",
-    "run_user_mean",
     "user_mean_price",
 ]
 
@@ -56,11 +53,10 @@ _HOMES = {
     "Found": "user_mean_rounds", "RoundOne": "user_mean_rounds", "RoundTwo": "user_mean_rounds",
     "FoundWords": "found_words", "FrequentValues": "frequent_values", "StringCode": "string_code",
     "HeavyHitters": "heavy_hitters", "Level": "heavy_hitters", "fano_threshold": "heavy_hitters",
-    "run_heavy_hitters": "heavy_hitters",
     "frequency_found": "heavy_hitters_plan", "plan_heavy_hitters": "heavy_hitters_plan",
     "RoundPrice": "user_mean_plan", "UserMeanPrice": "user_mean_plan",
     "plan_user_mean": "user_mean_plan", "user_mean_price": "user_mean_plan",
-    "UserMean": "user_means", "run_user_mean": "user_means",
+    "UserMean": "user_means",
 }  # fmt: skip
 
 

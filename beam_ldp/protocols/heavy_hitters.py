@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from beam_ldp.accounting.reports import LocalReports, ShuffledReports, hidden_users
 from beam_ldp.protocols.found_words import FoundWords, Share
+from beam_ldp.protocols.rounds import NOBODY, History, Outcome, Received, Round, RoundsPlan
 from beam_ldp.protocols.string_code import StringCode, child_of, children_of
 from beam_ldp.protocols.user_means import fewest
 from beam_ldp.randomizers import special
@@ -44,9 +45,8 @@ from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.contrasts import combine
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.randomizers.identity import AnyIds, digest_of
 from beam_ldp.randomizers.question_set import draw_error
-from beam_ldp.randomizers.randomness import word_source
 from beam_ldp.randomizers.words import bits_for
 
 Assignment = Literal["secret", "visible"]
@@ -140,7 +140,40 @@ def support_at(supports: Any, answers: int, level: float) -> Any:
 
 
 @dataclass(frozen=True)
-class HeavyHitters:
+class LevelRound(Round):
+    """One level, asked about the candidates that the one before it found."""
+
+    protocol: HeavyHitters
+    number: int
+
+    @property
+    def randomizer(self) -> FrequencyOracle:
+        return self.protocol.levels[self.number].oracle
+
+    def part(self, state: NDArray[np.uint64]) -> str:
+        """Of the candidates too: asked about others, a person draws noise that is independent."""
+        return f"level {self.number} of {digest_of(state.tobytes()).hex()}"
+
+    def values(self, held: np.ndarray, cell: np.ndarray, state: NDArray[np.uint64]) -> np.ndarray:
+        return self.protocol.encode(held, self.number, state)
+
+    def advance(
+        self,
+        state: NDArray[np.uint64],
+        sums: Sequence[np.ndarray],
+        received: Sequence[Received],
+        before: History,
+    ) -> NDArray[np.uint64] | FoundWords:
+        (came,) = received
+        estimate = self.randomizer.estimate(sums[0], came.num_reports)
+        if self.number < len(self.protocol.levels) - 1:
+            return self.protocol.extend(self.number, estimate, state)
+        people = came.num_reports + sum(cell.num_reports for (cell,) in before)
+        return self.protocol.finish(estimate, state, people)
+
+
+@dataclass(frozen=True)
+class HeavyHitters(RoundsPlan):
     """The plan of a release: all levels, decided before any data are seen.
 
     Make it with `plan_heavy_hitters`.
@@ -163,6 +196,7 @@ class HeavyHitters:
     miss: float = 0.05
     false_words: float = 10.0
     assignment: Assignment = "secret"
+    secret = True  # to draw one's level; `assignment` says whether readers learn it
 
     def __post_init__(self) -> None:
         if len(self.levels) < 2 or self.levels[-1].new_bits:
@@ -179,6 +213,34 @@ class HeavyHitters:
             raise ValueError(f"levels must end at the {self.code.num_bits} bits of the code")
         if self.assignment not in ASSIGNMENTS:
             raise ValueError(f"assignment must be one of {', '.join(ASSIGNMENTS)}")
+
+    # The rounds ---------------------------------------------------------------------------
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        return tuple(LevelRound(self, number) for number in range(len(self.levels)))
+
+    @property
+    def start(self) -> NDArray[np.uint64]:
+        return self.root
+
+    @property
+    def roles(self) -> tuple[tuple[int, ...], ...]:
+        """Each person answers one level."""
+        numbers = range(len(self.levels))
+        return tuple(tuple(0 if i == own else NOBODY for i in numbers) for own in numbers)
+
+    def roles_of(self, words: np.ndarray | None, user_ids: AnyIds | None) -> np.ndarray:
+        assert words is not None
+        return self.assign(words)
+
+    def outcome(self, received: History) -> Outcome:
+        counts = [cell.num_reports for (cell,) in received]
+        config = {"mechanism": "HeavyHitters", **self.to_config(), "received": counts}
+        return Outcome(sum(counts), self.reports(counts), self.crowd(counts), config)
+
+    def worst(self, least: Sequence[int], honest_fraction: float = 1.0) -> Any:
+        return self.reports(least, honest_fraction)
 
     # What a person is asked and answers ---------------------------------------------------
 
@@ -221,6 +283,9 @@ class HeavyHitters:
         Levels that are drawn vary: each may be five standard deviations smaller than its share.
         """
         return tuple(fewest(least, level.share) for level in self.levels)
+
+    def least(self, people: int) -> tuple[int, ...]:
+        return self.min_reports(people)
 
     @property
     def messages_per_user(self) -> int:
@@ -459,35 +524,6 @@ def fano_threshold(num_users: int, local_epsilon: float, bits: float, miss: floa
     """Fano's bound: below it none of 2**bits values can be found but with probability `miss`."""
     variance = 1.0 / math.sinh(local_epsilon / 2) ** 2  # 4 E / (E - 1)**2
     return math.sqrt(variance * ((1 - miss) * bits * math.log(2) - math.log(2)) / num_users)
-
-
-# All parties at once, in one process ------------------------------------------------------
-
-
-def run_heavy_hitters(
-    protocol: HeavyHitters,
-    bits: NDArray[np.uint64],
-    rng: np.random.Generator | None = None,
-    coverage: float = 0.95,
-) -> FoundWords:
-    """All parties of the protocol in one process: for notebooks, tests and small releases.
-
-    Args:
-        protocol: the plan.
-        bits: `(n, num_words)`, one code per person.
-        rng: a generator simulates, and protects nobody; None draws levels and noise anew.
-        coverage: as in `HeavyHitters.finish`.
-    """
-    words = word_source(rng, protocol.config_digest(), np.empty(0))
-    assigned = protocol.assign(words.words(0, len(bits), 1)[:, 0])
-    candidates = protocol.root
-    for number, level in enumerate(protocol.levels):
-        values = protocol.encode(bits[assigned == number], number, candidates)
-        oracle = level.oracle
-        estimate = oracle.estimate(oracle.accumulate(oracle.randomize(values, rng)), len(values))
-        if number < len(protocol.levels) - 1:
-            candidates = protocol.extend(number, estimate, candidates)
-    return protocol.finish(estimate, candidates, len(bits), coverage)
 
 
 def _supports(oracle: FrequencyOracle, estimate: Estimate) -> NDArray[np.int64]:

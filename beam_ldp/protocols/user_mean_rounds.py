@@ -10,15 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import optimize
 
+from beam_ldp.protocols.rounds import History, Received, Round
 from beam_ldp.protocols.spaces import Radii
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import BinaryHadamard, SubsetSelection
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.base import WORST_CASE, ErrorBars, MeanEstimate, MeanRandomizer
 
 if TYPE_CHECKING:
@@ -253,11 +255,17 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RoundOne:
+class RoundOne(Round):
     """Before any answer: everybody who takes part reports the bin of one coordinate."""
 
     protocol: UserMean
     search: RangeSearch
+    name = "round one"
+
+    @property
+    def cells(self) -> int:  # type: ignore[override]
+        """One for each coordinate."""
+        return self.protocol.space.num_coordinates
 
     @property
     def randomizer(self) -> FrequencyOracle:
@@ -268,6 +276,18 @@ class RoundOne:
         """On the device: the bin of each person's coordinate. Means are those of `space.unit`."""
         coordinates = self.protocol.space.coordinates(means)
         return self.search.bins.of(np.take_along_axis(coordinates, coordinate[:, None], 1)[:, 0])
+
+    def identity(self, release: ReleaseIdentity) -> ReleaseIdentity:
+        return release.of_round(0)
+
+    def values(self, held: np.ndarray, cell: np.ndarray, state: Any) -> np.ndarray:
+        return self.encode(held, cell)
+
+    def advance(
+        self, state: Any, sums: Sequence[np.ndarray], received: Sequence[Received], before: History
+    ) -> Found:
+        counted = zip(sums, received)
+        return self.decide([self.randomizer.estimate(s, n.num_reports) for s, n in counted]).found
 
     def decide(self, estimates: Sequence[Estimate]) -> RoundTwo:
         """At the collector: the frequencies of bins, coordinate by coordinate, steer round two.
@@ -287,6 +307,34 @@ class RoundOne:
         everybody = round(sum(users) / self.protocol.search_share)
         failure = self.protocol._failure(users, everybody)
         return self.protocol.round_two(Found(low, high, failure, sum(users)))
+
+
+@dataclass(frozen=True)
+class FinalRound(Round):
+    """The mean itself, asked about what round one found, or about the whole range."""
+
+    protocol: UserMean
+    name = "round two"
+
+    @property
+    def randomizer(self) -> MeanRandomizer:
+        return self.protocol.final
+
+    def identity(self, release: ReleaseIdentity) -> ReleaseIdentity:
+        return release.of_round(1)
+
+    def values(self, held: np.ndarray, cell: np.ndarray, state: Found | None) -> np.ndarray:
+        return self.protocol.round_two(state).encode(held)
+
+    def advance(
+        self,
+        state: Found | None,
+        sums: Sequence[np.ndarray],
+        received: Sequence[Received],
+        before: History,
+    ) -> MeanEstimate:
+        estimate = self.randomizer.estimate(sums[0], received[0].num_reports)
+        return self.protocol.round_two(state).finish(estimate)
 
 
 @dataclass(frozen=True)

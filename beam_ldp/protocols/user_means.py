@@ -25,11 +25,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.reports import ComposedReports, LocalReports, ShuffledReports
+from beam_ldp.accounting.reports import (
+    ComposedReports,
+    LocalReports,
+    ShuffledReports,
+    hidden_users,
+)
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
+from beam_ldp.protocols.rounds import NOBODY, History, Outcome, Round, RoundsPlan
 from beam_ldp.protocols.spaces import Concentration, Space
-from beam_ldp.protocols.user_mean_rounds import Found, RangeSearch, RoundOne, RoundTwo
-from beam_ldp.randomizers.base import Rng
+from beam_ldp.protocols.user_mean_rounds import (
+    FinalRound,
+    Found,
+    RangeSearch,
+    RoundOne,
+    RoundTwo,
+)
 from beam_ldp.randomizers.identity import AnyIds, ReleaseIdentity, UserIds, canonical_ids, digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
@@ -100,7 +111,7 @@ class Assignment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UserMean:
+class UserMean(RoundsPlan):
     """The plan of a release: what both rounds will be, decided before any data are seen.
 
     Make it with `plan_user_mean`.
@@ -131,6 +142,7 @@ class UserMean:
     outliers: float = 0.0
     model: Model = "shuffle"
     salt: str = ""
+    secret = False
 
     def for_release(self, identity: ReleaseIdentity) -> UserMean:
         """The protocol of one release: public seeds that nobody gave follow from its name."""
@@ -157,6 +169,23 @@ class UserMean:
         both = self.split == "budget"
         return Assignment(coordinate, np.ones(len(words), dtype=bool) if both else ~searches)
 
+    @property
+    def roles(self) -> tuple[tuple[int, ...], ...]:
+        """Who answers a coordinate of round one, and who round two."""
+        if self.search is None:
+            return ((0,),)
+        coordinates = range(self.space.num_coordinates)
+        if self.split == "budget":
+            return tuple((coordinate, 0) for coordinate in coordinates)
+        return (*((coordinate, NOBODY) for coordinate in coordinates), (NOBODY, 0))
+
+    def roles_of(self, words: np.ndarray | None, user_ids: AnyIds | None) -> np.ndarray:
+        if user_ids is None:
+            raise ValueError("who answers which round follows from user ids: name their column")
+        coordinate = self.assign(np.asarray(user_ids)).coordinate
+        last = 0 if self.search is None else self.space.num_coordinates
+        return np.where(coordinate == NOBODY, last, coordinate)
+
     def min_reports(self, least: int) -> tuple[int, int]:
         """Gates of the two rounds, for at least so many people: per coordinate, and in all.
 
@@ -166,7 +195,29 @@ class UserMean:
         one = 0 if self.search is None else fewest(least, share)
         return one, fewest(least, self.round_two_share)
 
+    def least(self, people: int) -> tuple[int, ...]:
+        return self.min_reports(people)[-len(self.rounds) :]
+
     # The rounds ----------------------------------------------------------------------------
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        first = self.round_one
+        return (FinalRound(self),) if first is None else (first, FinalRound(self))
+
+    def outcome(self, received: History) -> Outcome:
+        crowds = [min(cell.smallest_batch for cell in cells) for cells in received]
+        people = [sum(cell.num_reports for cell in cells) for cells in received]
+        return Outcome(
+            num_reports=sum(people) if self.split == "users" else people[-1],
+            reports=self.reports(crowds[0], crowds[-1]),
+            crowd=min(crowds),
+            config=self.to_config() | {"crowds": crowds},
+        )
+
+    def worst(self, least: Sequence[int], honest_fraction: float = 1.0) -> Any:
+        honest = [hidden_users(crowd, honest_fraction) for crowd in least]
+        return self.reports(honest[0], honest[-1])
 
     @property
     def round_one(self) -> RoundOne | None:
@@ -205,7 +256,7 @@ class UserMean:
     # What it costs and how good it will be ------------------------------------------------
 
     @property
-    def local_epsilon(self) -> float:
+    def local_epsilon(self) -> float:  # type: ignore[override]
         """What one person sends, in all rounds, costs against whoever sees it unshuffled."""
         first = 0.0 if self.search is None else self.search.local_epsilon
         if self.split == "users":
@@ -309,44 +360,3 @@ def fewest(users: int, share: float) -> int:
     if share == 1.0:
         return users
     return max(1, math.floor(expected - _FEWER * math.sqrt(expected * (1 - share))))
-
-
-# All parties of a mean in two rounds at once, in one process ------------------------------
-
-
-def run_user_mean(
-    protocol: UserMean, means: np.ndarray, user_ids: np.ndarray, rng: Rng = None
-) -> MeanEstimate:
-    """All parties of the protocol in one process: for notebooks, tests and small releases.
-
-    Args:
-        protocol: the plan.
-        means: `(n, dimension)` people's means of rows that `space.unit` has prepared.
-        user_ids: `(n,)` one id per person.
-        rng: as in `LocalRandomizer.randomize`.
-
-    Returns:
-        The estimate, in the unit of the data.
-    """
-    assigned = protocol.assign(user_ids)
-    state, first = protocol.round_two() if protocol.search is None else None, protocol.round_one
-    if first is not None:
-        estimates = []
-        for coordinate in range(protocol.space.num_coordinates):
-            asked = assigned.coordinate == coordinate
-            bins = first.encode(means[asked], assigned.coordinate[asked])
-            oracle = first.randomizer
-            reports = oracle.randomize(bins, _of(rng, asked))
-            estimates.append(oracle.estimate(oracle.accumulate(reports), len(reports)))
-        state = first.decide(estimates)
-    assert state is not None
-    mechanism, asked = state.randomizer, assigned.in_round_two
-    reports = mechanism.randomize(state.encode(means[asked]), _of(rng, asked))
-    return state.finish(mechanism.estimate(mechanism.accumulate(reports), len(reports)))
-
-
-def _of(rng: Rng, asked: np.ndarray) -> Rng:
-    """The same randomness for some of the people."""
-    if rng is None or isinstance(rng, np.random.Generator):
-        return rng
-    return replace(rng, user_ids=np.asarray(rng.user_ids)[asked])

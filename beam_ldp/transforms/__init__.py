@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
+from beam_ldp.questions.columns import IntegerDomain
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.collector.panes import SlidingSums
 from beam_ldp.transforms.collector.release_rows import (
@@ -25,9 +27,8 @@ from beam_ldp.transforms.collector.side import (
 )
 from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
 from beam_ldp.transforms.device.bounding import BoundContributions
-from beam_ldp.transforms.device.encode import EncodeRows
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
 from beam_ldp.transforms.device.side import DeviceSide, Randomize, Reports
-from beam_ldp.transforms.device.vectors import EncodeVectors
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
     BadRowBlock,
@@ -41,7 +42,6 @@ from beam_ldp.transforms.elements.blocks import (
     ValueBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.elements.portable import IntegerDomain
 from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.elements.windows import WindowRules
 from beam_ldp.transforms.levels import AtLevel, RandomizeForLevels
@@ -66,13 +66,20 @@ if TYPE_CHECKING:
     )
     from beam_ldp.transforms.user_means import PrivateUserMean
 
-_OF_QUESTIONS = {
-    "BinQuestion",
-    "EncodeQuestions",
-    "LevelsQuestion",
-    "ListQuestion",
-    "PrivateQuestions",
-    "SurveyQuery",
+_LATER = {  # by name, the module that is loaded on first use
+    "AuditInteractivity": "interactivity",
+    "BinQuestion": "questions",
+    "EncodeQuestions": "questions",
+    "EncodeWords": "heavy_hitters",
+    "LevelsQuestion": "questions",
+    "ListQuestion": "questions",
+    "PerPersonFilter": "odometer",
+    "PrivateExperiment": "outcomes",
+    "PrivateHeavyHitters": "heavy_hitters",
+    "PrivateQuestions": "questions",
+    "PrivateUserMean": "user_means",
+    "SurveyQuery": "questions",
+    "decide_releases": "outcomes",
 }
 
 __all__ = [
@@ -143,28 +150,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Loaded on first use: planning two rounds needs every mean mechanism."""
-    if name == "PrivateUserMean":
-        from beam_ldp.transforms.user_means import PrivateUserMean
-
-        return PrivateUserMean
-    if name in ("EncodeWords", "PrivateHeavyHitters"):
-        from beam_ldp.transforms import heavy_hitters
-
-        return getattr(heavy_hitters, name)
-    if name == "AuditInteractivity":
-        from beam_ldp.transforms.interactivity import AuditInteractivity
-
-        return AuditInteractivity
-    if name == "PerPersonFilter":
-        from beam_ldp.transforms.odometer import PerPersonFilter
-
-        return PerPersonFilter
-    if name in ("PrivateExperiment", "decide_releases"):
-        from beam_ldp.transforms import outcomes
-
-        return getattr(outcomes, name)
-    if name in _OF_QUESTIONS:
-        from beam_ldp.transforms import questions
-
-        return getattr(questions, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import apache_beam as beam
 
+from beam_ldp.protocols.rounds import RoundsPlan
+from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import (
@@ -24,9 +26,8 @@ from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key
-from beam_ldp.transforms.device.side import DeviceSide, Reports
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports
+from beam_ldp.transforms.device.side import DeviceSide, Reports, Waiting
+from beam_ldp.transforms.elements.portable import PortableDomain, check_min_reports
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 from beam_ldp.transforms.queries import (
     BadLists,
@@ -35,6 +36,7 @@ from beam_ldp.transforms.queries import (
     MeanQuery,
     Query,
 )
+from beam_ldp.transforms.rounds import AskRounds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,6 +65,27 @@ class HowReleased(TypedDict, total=False):
     one_row_each: bool
 
 
+@dataclass(eq=False, repr=False)
+class AskOnce(beam.PTransform):
+    """Both halves of a release in one round: rows to `(Reports, Releases)`."""
+
+    device: DeviceSide
+    collector: CollectorSide
+    wait: Waiting | None = None
+
+    def worst(self, budget: ChargeTo) -> Any:
+        """The event of the dearest release that can happen."""
+        return budget.worst_event(self.collector.randomizer, self.collector.shuffle.least(None))
+
+    def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+        made: Reports = rows | "Device" >> replace(self.device, wait=self.wait)
+        found: Releases = made.reports | "Collector" >> self.collector
+        if made.late is not None:
+            withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
+            found = Releases(found.releases, withheld)
+        return made, found
+
+
 class PrivateEstimate(beam.PTransform):
     """The answer to a question, under local privacy: `DeviceSide`, `CollectorSide` and the charge.
 
@@ -77,8 +100,9 @@ class PrivateEstimate(beam.PTransform):
     where noise is memoized, `Trace`s of who sent which report.
 
     Args:
-        randomizer: the mechanism; "auto" plans for the most accurate one under `privacy`. Which it
-            is, is the attribute `randomizer`; which errors its estimates have, `sampling`.
+        randomizer: the mechanism, or a plan of several rounds; "auto" plans for the most accurate
+            mechanism under `privacy`. Which it is, is the attribute `randomizer`; which errors its
+            estimates have, `sampling`.
         question: what is asked.
         people: whose rows they are. `id`: one row of each person is drawn, over all groups; where
             elements are `ValueBlock`s with ids, it is the public name of those. `one_row` declares
@@ -110,7 +134,7 @@ class PrivateEstimate(beam.PTransform):
 
     def __init__(
         self,
-        randomizer: LocalRandomizer | Literal["auto"],
+        randomizer: LocalRandomizer | RoundsPlan | Literal["auto"],
         question: Query,
         *,
         people: People = People(),
@@ -129,16 +153,17 @@ class PrivateEstimate(beam.PTransform):
         _check_budget(permanent, budget, one_row_each, people)
         self._budget = paying(budget, noise, privacy)
         expected = expected_users if privacy is None else privacy.expected_users or expected_users
+        if randomizer != AUTO:
+            question.check(randomizer)
+        if isinstance(randomizer, RoundsPlan):
+            _check_rounds(windows, permanent, one_row_each)
+            expected = expected or randomizer.num_users
         gate = with_least(shuffle, min_reports, expected)
         self._min_reports = gate.least(None)
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
-        question.check(chosen)
         check_promise("randomizer", chosen.local_epsilon, noise, privacy)
-        if not chosen.protects_alone and (noise.memoized or permanent):
-            raise ValueError(f"noise must not be memoized: {MEMOIZED_SHARES}")
-        if not chosen.protects_alone and noise.log is not None:
-            raise ValueError("noise must keep no log: shares have no local epsilon to add up")
-        if self._budget is not None:
+        reduce = question.reduce(chosen)
+        if self._budget is not None and reduce is None:
             _check_people(self._budget, people)
         unit = unit_of(privacy_unit, self._budget)
         identity = release_identity(
@@ -147,42 +172,61 @@ class PrivateEstimate(beam.PTransform):
             values_digest=lambda: question.digest(chosen),
             people=people,
             noise=noise,
-            bounding=bounding_of(people, unit),
+            bounding=bounding_of(people, unit) if reduce is None else all_rows_of(people),
             privacy_unit=unit,
             budget=self._budget,
         )
-        self.randomizer, self.identity = of_release(chosen, identity)
         self._question, self._people = question, people
         drawn = people.id is not None
         self.sampling: Sampling = "iid" if drawn and not one_row_each else "fixed"
-        self._device = DeviceSide(
-            question.encoder(self.randomizer, people),
-            self.randomizer,
+        self.randomizer: LocalRandomizer | RoundsPlan
+        self._halves: AskOnce | AskRounds
+        if isinstance(chosen, RoundsPlan):
+            self.identity = identity
+            self.randomizer = chosen if identity is None else chosen.for_release(identity)
+            encode = question.encode(chosen, people)
+            self._halves = AskRounds(
+                self.randomizer,
+                encode,
+                reduce,
+                people=people,
+                noise=noise,
+                shuffle=gate,
+                identity=identity,
+                question=question.name,
+            )
+            return
+        if not chosen.protects_alone and (noise.memoized or permanent):
+            raise ValueError(f"noise must not be memoized: {MEMOIZED_SHARES}")
+        if not chosen.protects_alone and noise.log is not None:
+            raise ValueError("noise must keep no log: shares have no local epsilon to add up")
+        own, self.identity = of_release(chosen, identity)
+        self.randomizer = own
+        device = DeviceSide(
+            question.encode(own, people),
+            own,
             noise=NoiseSource.told(noise, self.identity, permanent=permanent),
             one_each=drawn,
             windows=windows,
         )
         estimator = question.estimator(
-            self.randomizer,
-            self._min_reports,
-            sampling=self.sampling,
-            permanent=permanent,
+            own, self._min_reports, sampling=self.sampling, permanent=permanent
         )
-        self._collector = CollectorSide(
-            self.randomizer, estimator, shuffle=gate, groups=people.groups, windows=windows
+        collector = CollectorSide(
+            own, estimator, shuffle=gate, groups=people.groups, windows=windows
         )
+        self._halves = AskOnce(device, collector)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         begun = None if self._budget is None else self._budget.begin(rows, self.identity)
-        made: Reports = rows | "Device" >> self._device.after(None if begun is None else begun.then)
-        found: Releases = made.reports | "Collector" >> self._collector
-        if made.late is not None:
-            withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
-            found = Releases(found.releases, withheld)
+        made: Reports
+        found: Releases
+        halves = self._halves if begun is None else replace(self._halves, wait=begun.then)
+        made, found = rows | "Ask" >> halves
         if self._budget is not None and begun is not None:
             found = charge(
                 begun,
-                self._budget.worst_event(self.randomizer, self._min_reports),
+                self._halves.worst(self._budget),
                 rows,
                 found,
                 made.persons,
@@ -328,21 +372,6 @@ def check_limits(privacy: Privacy | None, *allowed: str) -> None:
             )
 
 
-def check_protocol(
-    protocol: Any, kind: type[Any], people: People, noise: Noise, privacy: Privacy | None
-) -> None:
-    """What composites of several rounds refuse: those ask all people one question."""
-    if not isinstance(protocol, kind):
-        raise TypeError(f"protocol must be a {kind.__name__}, got {type(protocol).__name__}")
-    if people.group_by is not None or people.groups is not None:
-        raise ValueError(
-            "people: group_by and groups must be left out: this transform makes one release of all "
-            "people. Filter the rows of one group and release it by itself"
-        )
-    check_limits(privacy)
-    check_promise("protocol", protocol.local_epsilon, noise, privacy)
-
-
 def paying(budget: ChargeTo | None, noise: Noise, privacy: Privacy | None) -> ChargeTo | None:
     """The budget that is charged, which keeps what was declared; none for a simulation."""
     if budget is None or noise.simulated:
@@ -367,11 +396,11 @@ def unit_of(privacy_unit: str, budget: ChargeTo | None) -> str:
 
 def chosen_for(
     question: Query,
-    randomizer: LocalRandomizer | Literal["auto"],
+    randomizer: LocalRandomizer | RoundsPlan | Literal["auto"],
     privacy: Privacy | None,
     expected_users: float | None,
     least: int,
-) -> LocalRandomizer:
+) -> LocalRandomizer | RoundsPlan:
     """The mechanism that is given, or the one that "auto" stands for: its target is met by the
     `least` reports that are released.
 
@@ -425,6 +454,17 @@ def _check_budget(
         raise ValueError("people.id must name whose row it is where one_row_each is set")
 
 
+def _check_rounds(windows: WindowRules, permanent: bool, one_row_each: bool) -> None:
+    """A ValueError for what says something of a single round alone."""
+    for name, given in (
+        ("windows", windows != DEFAULT_RULES),
+        ("permanent", permanent),
+        ("one_row_each", one_row_each),
+    ):
+        if given:
+            raise ValueError(f"{name} must be left out: it is for questions of a single round")
+
+
 def _check_people(budget: ChargeTo, people: People) -> None:
     """A ValueError where a budget of people would be charged for rows without anybody's word."""
     if budget.privacy_unit == "user" and not people.counted:
@@ -436,6 +476,11 @@ def _check_people(budget: ChargeTo, people: People) -> None:
 
 
 # What is released: the identity under which noise is drawn and a budget is charged ---------
+
+
+def all_rows_of(people: People) -> str:
+    """The rule where all rows of a person become one value."""
+    return f"all rows of each {people.id or 'user id'}"
 
 
 def bounding_of(people: People, privacy_unit: str = "user") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -34,6 +34,7 @@ _ABOUT = -1  # the key of what is known beside people
 _WAITING = 10_000  # rows of a bundle that become records together
 
 
+@dataclass(eq=False, repr=False)
 class AuditInteractivity(beam.PTransform):
     """Who was asked what: sums per person against a promise, retries, waves, compositionality.
 
@@ -62,10 +63,12 @@ class AuditInteractivity(beam.PTransform):
     True 1.0
     """
 
-    def __init__(self, epsilon: float, *, delta: float = 0.0) -> None:
-        super().__init__()
-        self._claim = claim_of(epsilon, delta)
-        self._promise = (epsilon, delta)
+    epsilon: float
+    _: KW_ONLY
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._claim = claim_of(self.epsilon, self.delta)
 
     def expand(self, records: beam.PCollection) -> beam.PCollection:
         expect_unshuffled("AuditInteractivity", records)
@@ -83,13 +86,14 @@ class AuditInteractivity(beam.PTransform):
             | "Bring people together" >> beam.GroupByKey()
             | "Add up" >> beam.Map(_add_up, self._claim).with_output_types(typehints.Any)
             | "Everybody" >> beam.CombineGlobally(_together)
-            | "Report" >> beam.Map(_report, *self._promise).with_output_types(typehints.Any)
+            | "Report"
+            >> beam.Map(_report, self.epsilon, self.delta).with_output_types(typehints.Any)
         )
         report.bad_rows = bad_rows
         return report
 
     def display_data(self) -> dict[str, Any]:
-        return {"epsilon": self._promise[0], "delta": self._promise[1]}
+        return {"epsilon": self.epsilon, "delta": self.delta}
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -37,6 +37,7 @@ def refinable(terms: ReleaseTerms) -> RefinableResponse:
     return terms.randomizer
 
 
+@dataclass(eq=False, repr=False)
 class RandomizeForLevels(beam.PTransform):
     """Randomizes values for readers of several levels: `Randomize`, with ids to read them by.
 
@@ -60,11 +61,13 @@ class RandomizeForLevels(beam.PTransform):
             outside the domain, or a secret that is not that of the release.
     """
 
-    def __init__(
-        self, terms: ReleaseTerms, level_secret: str, *, noise: NoiseSource = FRESH
-    ) -> None:
-        super().__init__()
-        self._terms, self._noise = terms, noise
+    terms: ReleaseTerms
+    level_secret: str
+    _: KW_ONLY
+    noise: NoiseSource = FRESH
+
+    def __post_init__(self) -> None:
+        terms, noise, level_secret = self.terms, self.noise, self.level_secret
         mechanism = refinable(terms)
         if noise.memoized and (noise.key_file, noise.identity) != (level_secret, terms.identity):
             raise ValueError("noise must be memoized under level_secret and the identity of terms")
@@ -72,26 +75,28 @@ class RandomizeForLevels(beam.PTransform):
             raise ValueError("terms.simulated must be true exactly where noise has a seed")
         first = PortableRandomizer(mechanism.at_level(mechanism.all_levels[0]))
         carried = PortableTerms(terms, None)
-        self._doer = _RandomizeForLevels(first, noise, False)
-        self._doer.told = carried, level_secret
+        self._doer = _RandomizeForLevels(first, noise, False, carried, level_secret)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("RandomizeForLevels", pcoll, ValueBlock)
         return pcoll | "Randomize" >> beam.ParDo(self._doer).with_output_types(LeveledBlock)
 
 
+@dataclass(eq=False)
 class _RandomizeForLevels(RandomizeBlocks):
     """The report of the largest level, and then what hides it from smaller ones."""
 
-    told: tuple[PortableTerms, str]
+    terms: PortableTerms
+    secret: str
 
     def setup(self) -> None:
         super().setup()
-        carried, secret = self.told
-        terms = carried.terms
+        terms = self.terms.terms
         self._identity, self._public = terms.identity, refinable(terms)
         self._public_digest = self._public.config_digest()
-        self._chain = level_chain(read_key(secret, "level_secret"), terms.identity, self._public)
+        self._chain = level_chain(
+            read_key(self.secret, "level_secret"), terms.identity, self._public
+        )
 
     def _emit(self, key: Any, block: ValueBlock, window: Any) -> Iterator[LeveledBlock]:
         start = 0
@@ -112,6 +117,7 @@ class _RandomizeForLevels(RandomizeBlocks):
             start = stop
 
 
+@dataclass(eq=False, repr=False)
 class AtLevel(beam.PTransform):
     """What a reader of a level makes of public reports; what everybody does, without a key.
 
@@ -129,13 +135,15 @@ class AtLevel(beam.PTransform):
             quoted.
     """
 
-    def __init__(self, terms: ReleaseTerms, key_file: str | None = None) -> None:
-        super().__init__()
-        public = refinable(terms)
-        self.mechanism = public
-        if key_file is not None:
-            self.mechanism = public.at_level(read_level_key(key_file, terms).level)
-        self._doer = _AtLevel(PortableTerms(terms, None), key_file)
+    terms: ReleaseTerms
+    key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        self.mechanism = refinable(self.terms)
+        if self.key_file is not None:
+            level = read_level_key(self.key_file, self.terms).level
+            self.mechanism = self.mechanism.at_level(level)
+        self._doer = _AtLevel(PortableTerms(self.terms, None), self.key_file)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("AtLevel", pcoll, LeveledBlock)

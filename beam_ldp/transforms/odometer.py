@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -31,6 +31,7 @@ _SHARDS = 64
 _KEPT = typehints.Tuple[int, typehints.Any]
 
 
+@dataclass(eq=False, repr=False)
 class PerPersonFilter(beam.PTransform):
     """Asks a question of those people whose budget it still fits, and randomizes their answers.
 
@@ -85,26 +86,23 @@ class PerPersonFilter(beam.PTransform):
     1
     """
 
-    def __init__(
-        self,
-        epsilon: float,
-        randomizer: LocalRandomizer,
-        *,
-        data: Sequence[int] | np.ndarray | None = None,
-        before: beam.PCollection | None = None,
-        noise: NoiseSource = FRESH,
-    ) -> None:
-        super().__init__()
-        if data is not None and noise.memoized:
+    epsilon: float
+    randomizer: LocalRandomizer
+    _: KW_ONLY
+    data: Sequence[int] | np.ndarray | None = None
+    before: beam.PCollection | None = None
+    noise: NoiseSource = FRESH
+
+    def __post_init__(self) -> None:
+        if self.data is not None and self.noise.memoized:
             raise ValueError(
                 "noise must be fresh where data is given: an answer that is sent again would move "
                 "likelihoods again"
             )
-        claim_of(epsilon)
-        self._before = before
+        claim_of(self.epsilon)
         self._doer = _Ask(
-            PortableRandomizer(randomizer), noise, False, epsilon,
-            None if data is None else np.asarray(data),
+            PortableRandomizer(self.randomizer), self.noise, False, self.epsilon,
+            None if self.data is None else np.asarray(self.data),
         )  # fmt: skip
         self._doer.odometer()
 
@@ -113,7 +111,7 @@ class PerPersonFilter(beam.PTransform):
         if expect("PerPersonFilter", values, ValueBlock).keyed:
             raise StageError("PerPersonFilter takes ValueBlock without keys")
         parted = values | "Part" >> beam.FlatMap(_by_person).with_output_types(_KEPT)
-        together = (parted,) if self._before is None else (parted, self._before)
+        together = (parted,) if self.before is None else (parted, self.before)
         people = (
             together
             | "With before" >> beam.Flatten()
@@ -126,12 +124,11 @@ class PerPersonFilter(beam.PTransform):
         return asked
 
     def display_data(self) -> dict[str, Any]:
-        randomizer = self._doer.carried.randomizer
         return {
-            "mechanism": type(randomizer).__name__,
-            "local_epsilon": randomizer.local_epsilon,
-            "budget": self._doer.epsilon,
-            "by": "sums" if self._doer.data is None else "likelihoods",
+            "mechanism": type(self.randomizer).__name__,
+            "local_epsilon": self.randomizer.local_epsilon,
+            "budget": self.epsilon,
+            "by": "sums" if self.data is None else "likelihoods",
         }
 
 

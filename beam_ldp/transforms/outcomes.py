@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_ldp.questions.columns import NOT_BINARY, SOUND, Column
+from beam_ldp.questions.encoders import ColumnEncoder, Encoded
+from beam_ldp.questions.number_columns import VectorReader
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -20,11 +22,7 @@ from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import Noise, People, Privacy
 from beam_ldp.settings.sections import EXPECTED_SHARE
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode import ColumnNames, EncodeBlocks, EncodeStage
-from beam_ldp.transforms.device.number_columns import VectorEncoder
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.columns import NOT_BINARY, SOUND, Codes, Column
-from beam_ldp.transforms.elements.portable import groups_of
 from beam_ldp.transforms.queries import Query
 
 if TYPE_CHECKING:  # which workers need not load
@@ -59,6 +57,7 @@ class OutcomeQuery(Query):
     column: str
     look: int = 1
     name: str = ""
+    only_listed = True  # a row of an arm that is not in the plan is a bad row
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -74,8 +73,8 @@ class OutcomeQuery(Query):
     def plan(self, privacy: Privacy) -> KRandomizedResponse:
         return self.experiment.randomizer()
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeOutcomes(self.column, people=people)
+    def encoder(self, randomizer: Any) -> OutcomeEncoder:
+        return OutcomeEncoder(self.columns)
 
 
 class PrivateExperiment(PrivateEstimate):
@@ -184,43 +183,20 @@ def decide_releases(plan: ExperimentPlan, releases: Iterable[Release]) -> tuple[
     return tuple(verdicts)
 
 
-class EncodeOutcomes(EncodeStage):
-    """Turns rows into `ValueBlock`s of bits. Nothing is private yet.
+@dataclass(frozen=True)
+class OutcomeEncoder(ColumnEncoder):
+    """A column of outcomes to bits: 0 or 1, a truth value, or text that spells one of them."""
 
-    An outcome is 0 or 1, a truth value, or text that spells one of them. Any other row, and a row
-    of an arm that is not in the plan, goes to the attribute `bad_rows` of the result.
-
-    Args:
-        column: name of the column with the outcome.
-        people: the columns with a person's id and arm, and the public list of arms.
-    """
-
-    def __init__(self, column: str, *, people: People = People()) -> None:
-        super().__init__()
-        self._doer = _EncodeBits(
-            names=ColumnNames.of((column,), people),
-            groups=groups_of(people),
-            hide_bad=False,
-            only_listed=True,
-            column=column,
-        )
-
-    def display_data(self) -> dict[str, Any]:
-        return {"outcome": "0 or 1"}
-
-
-@dataclass(eq=False, kw_only=True)
-class _EncodeBits(EncodeBlocks):
-    column: str
-
-    def encode_values(
-        self, columns: Mapping[str, Column], num_rows: int
-    ) -> tuple[np.ndarray, Codes]:
-        told = _spelled(columns.get(self.column, Column(None, num_rows)))
-        numbers, codes = VectorEncoder(1).encode([told], num_rows)
+    def encode_column(self, column: Column) -> Encoded:
+        told = _spelled(column)
+        numbers, codes = VectorReader(1).read([told], told.num_rows)
         bits = numbers[:, 0]
         codes[(codes == SOUND) & (bits != 0) & (bits != 1)] = NOT_BINARY
         return (bits == 1).astype(np.uint8), codes
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {"outcome": "0 or 1"}
 
 
 def _spelled(column: Column) -> Column:

@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import apache_beam as beam
 
+from beam_ldp.protocols.rounds import RoundsPlan
+from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
+from beam_ldp.questions.encoders import ListEncoder, RowEncoder, VectorEncoder
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.collector.side import EstimateFrequencies, EstimateMean
-from beam_ldp.transforms.device.encode import EncodeRows
-from beam_ldp.transforms.device.vectors import EncodeVectors
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_mean
+from beam_ldp.transforms.device.encode import Encode, list_encoder
+from beam_ldp.transforms.elements.portable import PortableDomain, check_mean
 
 if TYPE_CHECKING:
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -36,9 +37,12 @@ class Query(ABC):
 
     Attributes:
         name: public name of it, for the record; "" where nobody gave one.
+        bad_rows, only_listed: as in `Encode`.
     """
 
     name: str
+    bad_rows: str = "dead_letter"
+    only_listed: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -58,8 +62,17 @@ class Query(ABC):
         """The most accurate mechanism for `privacy.expected_users`. A ValueError without one."""
 
     @abstractmethod
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
+    def encoder(self, randomizer: Any) -> RowEncoder:
+        """How rows become what the mechanism takes."""
+
+    def encode(self, randomizer: Any, people: People) -> Encode:
         """Rows to `ValueBlock`s."""
+        return Encode(
+            self.encoder(randomizer),
+            people=people,
+            bad_rows=self.bad_rows,
+            only_listed=self.only_listed,
+        )
 
     def estimator(
         self,
@@ -84,6 +97,10 @@ class Query(ABC):
     def estimates(self) -> tuple[type[beam.PTransform], dict[str, Any]]:
         """The stage that estimates, and what it is told besides."""
         return EstimateFrequencies, {}
+
+    def reduce(self, plan: Any) -> beam.PTransform | None:
+        """All rows of a person to one value; None where one row of each is drawn."""
+        return None
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         """One `Release` per part of the question, where it has several."""
@@ -142,15 +159,9 @@ class FrequencyQuery(Query):
         assert found.randomizer is not None
         return found.randomizer
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeRows(
-            self._list_for(randomizer),
-            self.column,
-            people=people,
-            bad_rows=self.bad_rows,
-            max_value_bytes=self.max_value_bytes,
-            domain_size=randomizer.domain_size,
-        )
+    def encoder(self, randomizer: Any) -> ListEncoder:
+        listed, size = self._list_for(randomizer), randomizer.domain_size
+        return list_encoder(listed, self.column, self.max_value_bytes, size)
 
 
 @dataclass(frozen=True)
@@ -203,15 +214,9 @@ class MeanQuery(Query):
             raise ValueError(f"no mechanism fits: {plans[0].excluded}")
         return plans[0].randomizer
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeVectors(
-            self.names,
-            randomizer.dimension,
-            people=people,
-            ranges=self.ranges,
-            binary=randomizer.norm == "binary",
-            bad_rows=self.bad_rows,
-        )
+    def encoder(self, randomizer: Any) -> VectorEncoder:
+        binary = randomizer.norm == "binary"
+        return VectorEncoder.of(self.names, randomizer.dimension, self.ranges, binary)
 
     @property
     def estimates(self) -> tuple[type[beam.PTransform], dict[str, Any]]:
@@ -227,3 +232,9 @@ def target_of(privacy: Privacy) -> dict[str, Any]:
         "delta": None if local else privacy.delta or None,
         "honest_fraction": privacy.honest_fraction,
     }
+
+
+def check_plan(plan: Any, kind: type[RoundsPlan]) -> None:
+    """A TypeError unless the plan is one of these rounds."""
+    if not isinstance(plan, kind):
+        raise TypeError(f"protocol must be a {kind.__name__}, got {type(plan).__name__}")

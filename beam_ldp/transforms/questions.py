@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
-import numpy as np
 
+from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
+from beam_ldp.questions.encoders import (
+    LevelsEncoder,
+    ListEncoder,
+    SurveyEncoder,
+    check_domain_size,
+)
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode import (
-    ColumnNames,
-    EncodeBlocks,
-    EncodeStage,
-    checked_choice,
-    encoder_of,
-)
-from beam_ldp.transforms.device.number_columns import BinEncoder, VectorEncoder
+from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES, SOUND, Codes, Column, Encoder
-from beam_ldp.transforms.elements.portable import (
-    IntegerDomain,
-    PortableDomain,
-    PortableRandomizer,
-    check_domain_size,
-    groups_of,
-)
+from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer
 from beam_ldp.transforms.elements.stages import expect
 from beam_ldp.transforms.queries import BadLists, Query, target_of
 
@@ -76,9 +68,9 @@ class _AboutAList(ABC):
         if size is not None:
             listed.check_size(size)
 
-    def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> Encoder | BinEncoder:
-        """Encodes the column; on the worker."""
-        return encoder_of(self.listed, max_bytes, *sizes)
+    def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> ListEncoder:
+        """Of the column."""
+        return ListEncoder((self.column,), self.listed, max_bytes, *sizes)
 
 
 @dataclass(frozen=True)
@@ -144,31 +136,17 @@ class LevelsQuestion:
                 check_domain_size(own, size)
 
     def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> LevelsEncoder:
-        """Encodes the column; on the worker."""
-        return LevelsEncoder(self.tree)
+        """Of the column."""
+        return LevelsEncoder((self.column,), self.tree)
 
 
 ColumnQuestion = ListQuestion | BinQuestion | LevelsQuestion
 
 
-class LevelsEncoder:
-    """A column of numbers to one index per level of a tree; those of bad rows are the last ones."""
+class EncodeQuestions(Encode):
+    """Turns rows into `ValueBlock`s with one index per question: `Encode` with several columns.
 
-    def __init__(self, tree: Hierarchy) -> None:
-        self._tree = tree
-        self._numbers = VectorEncoder(1)
-
-    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
-        """`(indices, codes)`: `(n, levels)`, and one code per row."""
-        numbers, codes = self._numbers.encode([column], column.num_rows)
-        indices = self._tree.encode(numbers[:, 0].astype(np.float64))
-        return np.where((codes != SOUND)[:, None], np.array(self._tree.sizes) - 1, indices), codes
-
-
-class EncodeQuestions(EncodeStage):
-    """Turns rows into `ValueBlock`s with one index per question. Nothing is private yet.
-
-    In, out and `bad_rows` as in `EncodeRows`; a row of which one column cannot be used is bad,
+    As `EncodeRows`; a row of which one column cannot be used is bad,
     or with `bad_rows="other"` has `other` there. Levels of a tree have no `other`: they take
     "dead_letter" only.
 
@@ -190,60 +168,31 @@ class EncodeQuestions(EncodeStage):
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_sizes: Sequence[int] | None = None,
     ) -> None:
-        super().__init__()
-        if not questions:
-            raise ValueError("questions must hold at least one question")
-        hide_bad = checked_choice(bad_rows, "other")
-        if hide_bad and any(isinstance(q, LevelsQuestion) for q in questions):
-            raise ValueError('bad_rows must be "dead_letter" for levels: they have no `other`')
-        names = [name for question in questions for name in question.names]
-        if len(set(names)) < len(names):
-            raise ValueError("questions must have different names")
-        if domain_sizes is not None and len(domain_sizes) != len(names):
-            raise ValueError(
-                f"questions must give one index per oracle: {len(names)} for {len(domain_sizes)}"
-            )
-        sizes = iter(domain_sizes or ())
-        for question in questions:
-            own = [next(sizes, None) for _ in question.names]
-            question.check(own)
-        self._doer = _EncodeQuestions(
-            names=ColumnNames.of(tuple(dict.fromkeys(q.column for q in questions)), people),
-            groups=groups_of(people),
-            hide_bad=hide_bad,
-            questions=tuple(questions),
-            max_value_bytes=max_value_bytes,
-            domain_sizes=tuple(domain_sizes or ()),
+        encoder = encoder_of(questions, max_value_bytes, domain_sizes)
+        super().__init__(encoder, people=people, bad_rows=bad_rows)
+
+
+def encoder_of(
+    questions: Sequence[ColumnQuestion],
+    max_value_bytes: int,
+    domain_sizes: Sequence[int] | None,
+) -> SurveyEncoder:
+    """The encoder of `EncodeQuestions`. Raises ValueError."""
+    if not questions:
+        raise ValueError("questions must hold at least one question")
+    names = [name for question in questions for name in question.names]
+    if len(set(names)) < len(names):
+        raise ValueError("questions must have different names")
+    if domain_sizes is not None and len(domain_sizes) != len(names):
+        raise ValueError(
+            f"questions must give one index per oracle: {len(names)} for {len(domain_sizes)}"
         )
-        self._names = tuple(names)
-
-    def display_data(self) -> dict[str, Any]:
-        return {"questions": ", ".join(self._names)}
-
-
-@dataclass(eq=False, kw_only=True)
-class _EncodeQuestions(EncodeBlocks):
-    questions: tuple[ColumnQuestion, ...]
-    max_value_bytes: int
-    domain_sizes: tuple[int, ...]
-
-    def setup(self) -> None:
-        super().setup()
-        sizes = iter(self.domain_sizes)
-        self._encoders = []
-        for asked in self.questions:
-            own = [next(sizes, None) for _ in asked.names]
-            self._encoders.append((asked.column, asked.encoder(self.max_value_bytes, own)))
-
-    def encode_values(
-        self, columns: Mapping[str, Column], num_rows: int
-    ) -> tuple[np.ndarray, Codes]:
-        parts, codes = [], np.zeros(num_rows, dtype=np.uint8)
-        for name, encoder in self._encoders:
-            indices, found = encoder.encode(columns.get(name, Column(None, num_rows)))
-            parts.append(indices)
-            np.copyto(codes, found, where=codes == SOUND)
-        return np.column_stack(parts).astype(np.int64, copy=False), codes
+    sizes, parts = iter(domain_sizes or ()), []
+    for question in questions:
+        own = [next(sizes, None) for _ in question.names]
+        question.check(own)
+        parts.append(question.encoder(max_value_bytes, own))
+    return SurveyEncoder.of(parts, names)
 
 
 # One release about all of them ----------------------------------------------------------------
@@ -299,14 +248,8 @@ class SurveyQuery(Query):
             raise ValueError(f"no mechanism fits: {best.excluded}")
         return best.randomizer
 
-    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
-        return EncodeQuestions(
-            self.questions,
-            people=people,
-            bad_rows=self.bad_rows,
-            max_value_bytes=self.max_value_bytes,
-            domain_sizes=randomizer.domain_sizes,
-        )
+    def encoder(self, randomizer: Any) -> SurveyEncoder:
+        return encoder_of(self.questions, self.max_value_bytes, randomizer.domain_sizes)
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         return releases | "Split questions" >> SplitQuestions(randomizer, self.names)
@@ -369,6 +312,7 @@ class PrivateQuestions(PrivateEstimate):
         super().__init__(randomizer, asked, **how)
 
 
+@dataclass(eq=False, repr=False)
 class SplitQuestions(beam.PTransform):
     """One `Release` per question of a release that is about several.
 
@@ -379,16 +323,16 @@ class SplitQuestions(beam.PTransform):
         names: of the questions.
     """
 
-    def __init__(self, randomizer: Questions, names: Sequence[str]) -> None:
-        super().__init__()
-        if len(names) != len(randomizer.oracles):
-            raise ValueError(f"names must hold one name for each of {len(randomizer.oracles)}")
-        self._carried = PortableRandomizer(randomizer)
-        self._names = tuple(names)
+    randomizer: Questions
+    names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.randomizer.oracles):
+            raise ValueError(f"names must hold one name for each of {len(self.randomizer.oracles)}")
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = expect("SplitQuestions", pcoll, Release, task="frequency")
-        doer = _Split(self._carried, self._names, element.keyed)
+        doer = _Split(PortableRandomizer(self.randomizer), tuple(self.names), element.keyed)
         return pcoll | "Split" >> beam.ParDo(doer).with_output_types(element.of(Release))
 
 

@@ -18,7 +18,7 @@ from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.elements.blocks import Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.stages import TOO_FEW, counter, is_global, typed_outputs
-from beam_ldp.transforms.rewards import EncodeRewards, RewardQuery
+from beam_ldp.transforms.rewards import RewardQuery
 
 _Partial = tuple[int, int]  # people, and the sum of their rewards in cells
 
@@ -32,7 +32,7 @@ class PrivateSums(beam.PTransform):
     checkpoint follows, so that whoever repeats a later step shows the same noise again. Where a
     play has too few people, no noise is drawn of any: all plays come out, or none.
 
-    In: rows, as `EncodeRewards` takes them, bounded and in one window. Out: one `Release` for each
+    In: rows, as `RewardEncoder` takes them, bounded and in one window. Out: one `Release` for each
     play, with attributes `withheld`, a collection of `WithheldRelease`; `bad_rows`, one of
     `BadRowBlock`; `persons`, blocks of values with every person once (None where each row is a
     person); `traces`, None.
@@ -76,7 +76,7 @@ class PrivateSums(beam.PTransform):
             bounding=bounding_of(people, privacy_unit),
             privacy_unit=privacy_unit,
         )
-        self._encode = EncodeRewards(*question.columns, people=people)
+        self._encode = question.encode(sums, people)
         self._bound = None if people.id is None else BoundContributions()
         self._sums = sums
         plays = PortableDomain(people.groups)

@@ -54,6 +54,7 @@ class WaveNoise:
         ).of_round(wave.number)
 
 
+@dataclass(eq=False, repr=False)
 class AskWave(beam.PTransform):
     """One wave: the next people in the public order answer one question each.
 
@@ -75,9 +76,8 @@ class AskWave(beam.PTransform):
             somebody who is called up has two rows.
     """
 
-    def __init__(self, wave: Wave, noise: WaveNoise) -> None:
-        super().__init__()
-        self._wave, self._noise = wave, noise
+    wave: Wave
+    noise: WaveNoise
 
     def expand(self, values: beam.PCollection) -> beam.PCollection:
         expect_unshuffled("AskWave", values)
@@ -85,14 +85,14 @@ class AskWave(beam.PTransform):
             raise StageError("AskWave takes ValueBlock without keys")
         places = (
             values
-            | "Places" >> beam.Map(_places, self._wave).with_output_types(bytes)
-            | "Next people" >> beam.CombineGlobally(_Smallest(self._wave.people + 1))
-            | "Each has one row" >> beam.Map(_distinct, self._wave.people).with_output_types(bytes)
+            | "Places" >> beam.Map(_places, self.wave).with_output_types(bytes)
+            | "Next people" >> beam.CombineGlobally(_Smallest(self.wave.people + 1))
+            | "Each has one row" >> beam.Map(_distinct, self.wave.people).with_output_types(bytes)
         )
         said, records = typed_outputs(
             values,
             "Ask",
-            beam.ParDo(_Ask(self._wave, self._noise), called=beam.pvalue.AsSingleton(places)),
+            beam.ParDo(_Ask(self.wave, self.noise), called=beam.pvalue.AsSingleton(places)),
             typehints.Any,
             records=typehints.Any,
         )
@@ -105,7 +105,7 @@ class AskWave(beam.PTransform):
         return told
 
     def display_data(self) -> dict[str, Any]:
-        return {"wave": self._wave.number, "people": self._wave.people}
+        return {"wave": self.wave.number, "people": self.wave.people}
 
 
 def _places(block: ValueBlock, wave: Wave) -> bytes:
@@ -118,11 +118,11 @@ def _of_block(block: ValueBlock, wave: Wave) -> np.ndarray:
     return places_of(block.user_ids, wave.seed)
 
 
+@dataclass(eq=False)
 class _Smallest(beam.CombineFn):
     """The smallest so many of many places, sorted."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    most: int
 
     def create_accumulator(self) -> bytes:
         return b""
@@ -132,7 +132,7 @@ class _Smallest(beam.CombineFn):
 
     def merge_accumulators(self, accumulators: Iterable[bytes]) -> bytes:
         together = np.frombuffer(b"".join(accumulators), dtype=_PLACES)
-        return np.sort(together)[: self._most].tobytes()
+        return np.sort(together)[: self.most].tobytes()
 
     def extract_output(self, held: bytes) -> bytes:
         return held

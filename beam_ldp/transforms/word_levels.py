@@ -10,7 +10,7 @@ is asked at another level sends nothing. So whoever receives reports knows each 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -23,10 +23,12 @@ from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import Values
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock
 from beam_ldp.transforms.elements.stages import window_bounds
-from beam_ldp.transforms.heavy_hitters import AssignLevels, EncodeWords, config_of
+from beam_ldp.transforms.heavy_hitters import EncodeWords
 from beam_ldp.transforms.queries import BadLists
+from beam_ldp.transforms.rounds import AssignRoles
 
 
+@dataclass(frozen=True, eq=False)
 class WordsOfLevel:
     """Rows to what the people of one level answer truthfully; nothing is private yet.
 
@@ -41,31 +43,28 @@ class WordsOfLevel:
         bad_rows: as in `EncodeWords`.
     """
 
-    def __init__(
-        self,
-        protocol: HeavyHitters,
-        level: int,
-        candidates: np.ndarray,
-        *,
-        column: str | None,
-        people: People,
-        noise: NoiseSource,
-        bad_rows: BadLists = "dead_letter",
-    ) -> None:
-        self._protocol, self._noise = protocol, noise
-        self._encode = EncodeWords(protocol, column, people=people, bad_rows=bad_rows)
-        self._answer = _AnswersOfLevel(protocol, level, candidates)
+    protocol: HeavyHitters
+    level: int
+    candidates: np.ndarray
+    _: KW_ONLY
+    column: str | None
+    people: People
+    noise: NoiseSource
+    bad_rows: BadLists = "dead_letter"
 
     def values(self, rows: beam.PCollection) -> Values:
         """As `DeviceSide.values`."""
-        encoded = rows | "Encode" >> self._encode
-        assign = beam.ParDo(AssignLevels(self._protocol, self._noise))
-        persons = (
+        encoded = rows | "Encode" >> EncodeWords(
+            self.protocol, self.column, people=self.people, bad_rows=self.bad_rows
+        )
+        assign = beam.ParDo(AssignRoles(self.protocol, self.noise))
+        answer = beam.ParDo(_AnswersOfLevel(self.protocol, self.level, self.candidates))
+        answers = (
             encoded
             | "Assign levels" >> assign.with_output_types(ValueBlock)
-            | "Bound" >> BoundContributions(noise=self._noise)
+            | "Bound" >> BoundContributions(noise=self.noise)
+            | "Own level" >> answer.with_output_types(ValueBlock)
         )
-        answers = persons | "Own level" >> beam.ParDo(self._answer).with_output_types(ValueBlock)
         return Values(answers, encoded.bad_rows)
 
 
@@ -85,7 +84,8 @@ class _AnswersOfLevel(beam.DoFn):
             yield replace(own, values=asked)
 
 
-class EstimateLevel(beam.PTransform):
+@dataclass(eq=False)
+class EstimateLevel(beam.DoFn):
     """The sum of a level to a release: of the children that it asked about, or of words.
 
     In: `StatisticBlock`s. Out: `Release`s, whose estimate is that of the level's oracle, from which
@@ -93,31 +93,15 @@ class EstimateLevel(beam.PTransform):
 
     Args:
         protocol: the plan of all levels.
-        received: reports of each level before.
+        before: reports of each level before.
         candidates: that the level asked about.
         question: name of what is asked, for the record.
     """
 
-    def __init__(
-        self,
-        protocol: HeavyHitters,
-        received: tuple[int, ...],
-        candidates: np.ndarray,
-        question: str = "",
-    ) -> None:
-        super().__init__()
-        self._doer = _EstimateLevel(protocol, received, candidates, question)
-
-    def expand(self, totals: beam.PCollection) -> beam.PCollection:
-        return totals | beam.ParDo(self._doer).with_output_types(Release)
-
-
-@dataclass(eq=False)
-class _EstimateLevel(beam.DoFn):
     protocol: HeavyHitters
     before: tuple[int, ...]
     candidates: np.ndarray
-    question: str
+    question: str = ""
 
     def process(
         self, total: StatisticBlock, window: Any = beam.DoFn.WindowParam
@@ -134,7 +118,11 @@ class _EstimateLevel(beam.DoFn):
             ran=None,
             question=self.question,
             window=window_bounds(window),
-            mechanism=config_of(protocol) | {"received": list(received)},
+            mechanism={
+                "mechanism": "HeavyHitters",
+                **protocol.to_config(),
+                "received": list(received),
+            },
             smallest_batch=total.num_reports,
             output=total.output,
             simulated=total.simulated,

@@ -36,8 +36,9 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
 from beam_ldp.settings import SettingError
+from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
-from beam_ldp.transforms.rewards import EncodeRewards
+from beam_ldp.transforms.rewards import RewardEncoder
 
 if TYPE_CHECKING:
     from beam_ldp.protocols.bandits.terms import BatchTerms
@@ -161,7 +162,7 @@ class Arrivals:
             source.format,  # type: ignore[arg-type]
             (column, play), people.id, "dead_letter", source.delimiter, None,
         )  # fmt: skip
-        encode = EncodeRewards(column, people=people)
+        encode = Encode(RewardEncoder((column,), 1), people=people, only_listed=True)
         for path in settings.files:
             try:
                 rows = [one for split in reader.splits(path) for one in reader.read(split)]
@@ -174,7 +175,7 @@ class Arrivals:
                 self._take_rows(rows, tables, encode)
 
     def _take_rows(
-        self, rows: list[TableBlock | BadRowBlock], tables: list[TableBlock], encode: EncodeRewards
+        self, rows: list[TableBlock | BadRowBlock], tables: list[TableBlock], encode: Encode
     ) -> None:
         bad = [one for one in rows if isinstance(one, BadRowBlock)]
         for block in chain(bad, encode.in_hand(tables)):

@@ -39,7 +39,7 @@ from beam_ldp.transforms import CollectorSide, ReadReports, Releases
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
 from beam_ldp.transforms.levels import AtLevel, read_level_key, reader_levels, refinable
 from beam_ldp.transforms.queries import Query
-from beam_ldp.transforms.wire import Tally, find_report_files
+from beam_ldp.transforms.wire import FileTally, find_report_files
 from beam_ldp.transforms.wire.write_reports import make_folder
 
 # Where reports came from --------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class Receipts:
     in_largest_envelope: int = 0
 
     @classmethod
-    def of(cls, path: str, tally: Tally) -> Receipts:
+    def of(cls, path: str, tally: FileTally) -> Receipts:
         """One file."""
         return cls(1, tally.envelopes, tally.reports, path, tally.reports, tally.largest)
 
@@ -134,7 +134,7 @@ def _mean_of_others(largest: int, reports: int, senders: int) -> float:
 
 
 class WriteReceipts(beam.PTransform):
-    """Adds up `(path, Tally)`s, for the launcher to read in a folder."""
+    """Adds up `(path, FileTally)`s, for the launcher to read in a folder."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
@@ -154,9 +154,9 @@ class _Add(beam.CombineFn):
     def create_accumulator(self) -> Receipts:
         return Receipts()
 
-    def add_input(self, accumulator: Receipts, element: tuple[str, Tally]) -> Receipts:
+    def add_input(self, accumulator: Receipts, element: tuple[str, FileTally]) -> Receipts:
         path, tally = element
-        return accumulator + Receipts.of(path, Tally(*tally))
+        return accumulator + Receipts.of(path, FileTally(*tally))
 
     def merge_accumulators(self, accumulators: Iterable[Receipts]) -> Receipts:
         return sum(accumulators, Receipts())

@@ -129,9 +129,11 @@ class CollectWords(DeviceReports, FrequentWords):
     def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
         return count(pipeline, self.settings, cast(Any, self), self.staging)
 
-    def estimator(self, randomizer: Any, least: int, sampling: Any = "fixed") -> EstimateLevel:
+    def estimator(self, randomizer: Any, least: int, sampling: Any = "fixed") -> beam.PTransform:
         """What is made of the sum of the level, as `count` asks for it."""
-        return EstimateLevel(self.protocol, self.asked.received, self.asked.rows, self.about)
+        asked = self.asked
+        doer = EstimateLevel(self.protocol, asked.received, asked.rows, self.about)
+        return beam.ParDo(doer).with_output_types(Release)
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         """One release."""

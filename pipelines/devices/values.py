@@ -214,7 +214,7 @@ class DeviceValues(ABC):
         """What runs on the device."""
         settings, terms = self.settings, self.release.terms
         return DeviceSide(
-            self.program.query.encoder(terms.randomizer, settings.people),
+            self.program.query.encode(terms.randomizer, settings.people),
             terms.randomizer,
             noise=self.noise,
             one_each=settings.people.id is not None,

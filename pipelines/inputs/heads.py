@@ -23,10 +23,10 @@ from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, is_cut, opened
 from beam_ldp.pipelines.records.gates import with_hint
 from beam_ldp.pipelines.usage import TEXT_COLUMN
+from beam_ldp.questions.columns import is_id_type
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
-from beam_ldp.transforms.elements.columns import is_id_type
 
 HEAD_BYTES = 1 << 16
 MOST_FILES = 32  # that are looked at: the first, the last, and some between them

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from beam_ldp.questions import columns
+from beam_ldp.questions.columns import REASONS
 from beam_ldp.randomizers.identity import canonical_id
-from beam_ldp.transforms.elements import columns
-from beam_ldp.transforms.elements.columns import REASONS
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 16 << 20

@@ -185,7 +185,7 @@ class BadRows:
     @classmethod
     def of(cls, lines: bytes) -> BadRows:
         """What lines of bad_rows.jsonl tell."""
-        from beam_ldp.transforms.elements.columns import WITHOUT_VALUE  # loads Beam
+        from beam_ldp.questions.columns import WITHOUT_VALUE  # loads Beam
 
         found, undecodable = cls(Counter(), Counter()), ""
         for line in lines.splitlines():

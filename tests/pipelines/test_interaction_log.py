@@ -24,7 +24,7 @@ from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit
 from beam_ldp.protocols.user_means import UserMean
 from beam_ldp.settings import Noise
 from beam_ldp.settings.fields import SettingError
-from beam_ldp.transforms import heavy_hitters as levels
+from beam_ldp.transforms import rounds
 from beam_ldp.transforms.device.keyed import RecordLog
 from beam_ldp.transforms.elements.blocks import ValueBlock
 
@@ -136,10 +136,10 @@ def test_people_asked_at_two_levels_are_found(
     def part_twice(part: Any, block: ValueBlock) -> Iterator[Any]:
         assert block.groups is not None
         for level in range(2):
-            tag = levels._tag(level)
+            tag = rounds.tag(level)
             yield beam.pvalue.TaggedOutput(tag, replace(block, groups=None))
 
-    monkeypatch.setattr(levels._PartLevels, "process", part_twice)
+    monkeypatch.setattr(rounds.PartRounds, "process", part_twice)
     heavy_hitters.main(words(place, tmp_path / "log"))
     result = command(tmp_path / "log")
     assert result.exit_code == FLAGGED and "over budget" in result.output
@@ -150,12 +150,12 @@ def test_people_asked_at_two_levels_are_found(
 def test_a_mean_that_asks_in_round_two_whom_it_has_asked_is_found(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assign = UserMean.assign
+    roles = UserMean.roles
 
-    def everybody(self: UserMean, ids: Any) -> Any:
-        return assign(self, ids)._replace(in_round_two=np.ones(len(ids), dtype=bool))
+    def everybody(self: UserMean) -> Any:
+        return tuple((first, 0) for first, _ in roles.fget(self))  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(UserMean, "assign", everybody)
+    monkeypatch.setattr(UserMean, "roles", property(everybody))
     user_mean.main(user_means(place, tmp_path / "log"))
     assert command(tmp_path / "log").exit_code == FLAGGED
     report = audited(tmp_path / "log")

@@ -18,7 +18,6 @@ from beam_ldp.protocols import (
     fano_threshold,
     frequency_found,
     plan_heavy_hitters,
-    run_heavy_hitters,
 )
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.frequency import KRandomizedResponse, ProjectiveGeometryResponse
@@ -230,7 +229,7 @@ def test_frequent_words_are_found_and_intervals_hold() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         words, held = people(rng)
-        found = run_heavy_hitters(SMALL, code.encode(words).bits[held], rng)
+        found = SMALL.run(code.encode(words).bits[held], rng=rng)
         truth = dict(zip(words, np.bincount(held, minlength=2000) / len(held)))
         frequent = {word for word, share in truth.items() if share >= 1.5 * SMALL.threshold}
         asked, right = asked + len(frequent), right + len(frequent & set(found.texts))
@@ -262,7 +261,7 @@ def test_from_the_complete_frequency_on_no_word_is_missed() -> None:
         held = np.arange(SMALL.num_users) % many  # each has more than `least`
         missed.append(0)
         for seed in range(10):
-            found = run_heavy_hitters(SMALL, bits[held], np.random.default_rng(seed))
+            found = SMALL.run(bits[held], rng=np.random.default_rng(seed))
             missed[-1] += not set(words[:many]) <= set(found.texts)
             low, high = found.count_above(least)[1:]
             assert found.threshold < found.complete < 0.025 and low <= many
@@ -299,7 +298,7 @@ def test_intervals_hold_whatever_share_of_the_people_is_drawn(budget: float) -> 
 def test_nothing_frequent_yields_few_false_words() -> None:
     """People without codes at all: on average at most `false_words`; seed fixed."""
     bits = np.full((SMALL.num_users, 1), 2**64 - 1, dtype=np.uint64)
-    found = run_heavy_hitters(SMALL, bits, np.random.default_rng(0))
+    found = SMALL.run(bits, rng=np.random.default_rng(0))
     assert len(found) <= 2 * SMALL.false_words
     assert found.rest.low <= 1 <= found.rest.high + 1e-12
 

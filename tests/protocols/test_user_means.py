@@ -13,7 +13,7 @@ import pytest
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.events import as_event
-from beam_ldp.protocols import Ball, Box, Found, plan_user_mean, run_user_mean
+from beam_ldp.protocols import Ball, Box, Found, plan_user_mean
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.randomness import UserRandomness
@@ -35,7 +35,7 @@ def covered(protocol, draw, truth_of, runs, seed, level=0.95):
         rows = draw(rng)
         means = protocol.space.unit(rows)
         truth = truth_of(rows)
-        estimate = run_user_mean(protocol, means, np.arange(len(rows)), rng)
+        estimate = protocol.run(means, np.arange(len(rows)), rng)
         low, high = estimate.confidence_interval(level)
         held += bool((low <= truth).all() and (truth <= high).all())
         values.append(estimate.value)
@@ -194,9 +194,7 @@ def test_memoized_people_send_the_same_twice():
     means = np.linspace(-0.9, -0.85, 3000)[:, None]
 
     def run(release):
-        return run_user_mean(
-            protocol, means, ids, UserRandomness(bytes(32), ids, identity(release))
-        )
+        return protocol.run(means, ids, UserRandomness(bytes(32), ids, identity(release)))
 
     assert run("a").value == run("a").value != run("b").value
 
@@ -273,7 +271,7 @@ def test_intervals_hold_for_vectors():
     held = 0
     for _ in range(100):
         rows = draw(rng)
-        estimate = run_user_mean(protocol, space.unit(rows), np.arange(20_000), rng)
+        estimate = protocol.run(space.unit(rows), np.arange(20_000), rng)
         inside = space.unit(rows)
         truth = low + (inside.mean(0) + 1) * (high - low) / 2
         ends = estimate.confidence_interval(0.95, simultaneous=True)
@@ -293,7 +291,7 @@ def test_intervals_hold_in_a_ball():
     held = 0
     for _ in range(40):
         rows = centre + rng.normal(0, 0.002, (10_000, 16))
-        estimate = run_user_mean(protocol, space.unit(rows), np.arange(10_000), rng)
+        estimate = protocol.run(space.unit(rows), np.arange(10_000), rng)
         low, high = estimate.confidence_interval(0.95, simultaneous=True)
         held += bool(((low <= rows.mean(0)) & (rows.mean(0) <= high)).all())
     assert held / 40 >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / 40)

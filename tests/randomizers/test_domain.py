@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp import simulate
+from beam_ldp.questions.columns import Column, IndexLookup
 from beam_ldp.randomizers import Domain
 from beam_ldp.randomizers.domain import written
-from beam_ldp.transforms.elements.columns import Column, Encoder
 from tests.examples import examples
 
 pytestmark = pytest.mark.exact
@@ -105,7 +105,7 @@ def test_a_list_is_spelled_as_columns_are_read_or_refused(value: Any, text: str 
         return
     domain = Domain(("x", value))
     assert domain.values == ("x", text)
-    indices, codes = Encoder(domain).encode(Column([value] * 3, 3))
+    indices, codes = IndexLookup(domain).encode(Column([value] * 3, 3))
     assert indices.tolist() == [1] * 3 and not codes.any()
     assert Domain((text,)).digest == Domain((value,)).digest
 

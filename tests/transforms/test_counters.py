@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from apache_beam.metrics.metric import MetricsFilter
 
+from beam_ldp.questions.columns import REASONS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.wire import encode_envelope
@@ -26,7 +27,6 @@ from beam_ldp.transforms import (
     Shuffle,
     WriteReports,
 )
-from beam_ldp.transforms.elements.columns import REASONS
 from beam_ldp.transforms.elements.stages import (
     BY_REASON,
     CROWD,

@@ -45,7 +45,7 @@ GATE = Shuffling(min_reports=150)
 
 
 def device(**how: Any) -> DeviceSide:
-    return DeviceSide(QUERY.encoder(ORACLE, People()), ORACLE, **how)
+    return DeviceSide(QUERY.encode(ORACLE, People()), ORACLE, **how)
 
 
 def collector(least: int = 150) -> CollectorSide:
@@ -130,7 +130,7 @@ def test_every_composite_is_told_everything():
         PrivateQuestions(survey, [ListQuestion("c", domain)], min_reports=5, windows=rules),
     ]
     for composite in composites:
-        assert composite._collector._shuffle._windows is rules
+        assert composite._collector._shuffle.windows is rules
         several = isinstance(composite, PrivateQuestions)
         asked = {"questions": [ListQuestion("c", domain)]} if several else {}
         with pytest.raises(TypeError, match="unexpected keyword"):

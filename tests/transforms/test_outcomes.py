@@ -15,11 +15,11 @@ from apache_beam.testing.util import assert_that
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
 
 from beam_ldp.experiments import ArmCounts, ExperimentPlan, design_experiment
+from beam_ldp.questions.columns import NOT_BINARY, SOUND, Column
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.settings import Noise, People, Privacy
 from beam_ldp.transforms import PrivateExperiment, Release, decide_releases
-from beam_ldp.transforms.elements.columns import NOT_BINARY, SOUND, Column
-from beam_ldp.transforms.outcomes import EncodeOutcomes, OutcomeQuery, counts_of
+from beam_ldp.transforms.outcomes import OutcomeEncoder, OutcomeQuery, counts_of
 
 ARMS = People(group_by="arm", one_row=True)
 
@@ -110,10 +110,8 @@ def test_names_and_limits_of_the_plan() -> None:
     ],
 )
 def test_what_is_an_outcome(values: list[Any], bits: list[int | None]) -> None:
-    doer = EncodeOutcomes("bought")._doer
-    found, codes = doer.encode_values(
-        {"bought": Column(pa.array(values), len(values))}, len(values)
-    )
+    encoder = OutcomeEncoder(("bought",))
+    found, codes = encoder.encode({"bought": Column(pa.array(values), len(values))}, len(values))
     assert [int(bit) if code == SOUND else None for bit, code in zip(found, codes)] == bits
     assert not any(code == NOT_BINARY for bit, code in zip(bits, codes) if bit is not None)
 

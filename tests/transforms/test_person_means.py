@@ -10,7 +10,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.protocols import Ball, Box
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.transforms import ValueBlock
-from beam_ldp.transforms.device.vectors import MeanPerPerson, PersonSums, add_sums
+from beam_ldp.transforms.device.person_means import MeanPerPerson, PersonSums, add_sums
 from tests.transforms.helpers import blocks_of, run
 
 UNIT = Box(CoordinateRanges(-1, 1), 2)

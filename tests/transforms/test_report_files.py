@@ -34,7 +34,7 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
-from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts, read_reports
+from beam_ldp.transforms.wire import DUPLICATE, FileTally, file_parts, read_reports
 from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
 from beam_ldp.transforms.wire.read_reports import Aside, ListIds, listed_ids, named_before
 from tests.randomizers.wire_terms import terms_of
@@ -491,7 +491,7 @@ def test_what_was_received_of_every_file(tmp_path, small_parts):
     (tmp_path / "c").write_bytes(whole[2])
     found = run(lambda pipeline: (pipeline | ReadReports(str(tmp_path), TERMS)).received)
     assert {Path(path).name: tally for path, tally in found} == {
-        "a": Tally(14, 3, 9), "b": Tally(80, 40, 2),
+        "a": FileTally(14, 3, 9), "b": FileTally(80, 40, 2),
     }  # fmt: skip
 
 

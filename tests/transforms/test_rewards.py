@@ -15,7 +15,8 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import LInfMean, ScalarMean
 from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateEstimate
-from beam_ldp.transforms.rewards import EncodeRewards, RewardQuery, reward_digest
+from beam_ldp.transforms.device.encode import Encode
+from beam_ldp.transforms.rewards import RewardEncoder, RewardQuery, reward_digest
 
 PLAYS = Domain(("1:blue", "1:red"))
 PEOPLE = People(group_by="play", groups=PLAYS, one_row=True)
@@ -44,7 +45,8 @@ def test_rewards_of_this_batch_count_and_all_else_is_told() -> None:
 
     with TestPipeline() as pipeline:
         rows = pipeline | beam.Create([*ROWS, *(row for row, _ in BAD)])
-        found = rows | EncodeRewards("reward", people=PEOPLE)
+        encoder = RewardEncoder(("reward",), 1)
+        found = rows | Encode(encoder, people=PEOPLE, only_listed=True)
         told = found.bad_rows | beam.FlatMap(lambda block: [row.reason for row in block])
         assert_that(
             found | beam.FlatMap(values),

@@ -18,7 +18,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import CoordinateRanges
 from beam_ldp.settings import People
 from beam_ldp.transforms import BadRow, EncodeVectors, TableBlock, ValueBlock
-from beam_ldp.transforms.device import vectors as vectors_module
+from beam_ldp.transforms.device import encode as encode_module
 from beam_ldp.transforms.elements.stages import StageError
 from tests.transforms.helpers import run
 
@@ -193,7 +193,7 @@ def test_value_blocks_are_checked_and_keep_what_they_have():
 
 
 def test_long_tables_become_blocks_of_limited_size(monkeypatch):
-    monkeypatch.setattr(vectors_module, "BLOCK_BYTES", 10 * 8)
+    monkeypatch.setattr(encode_module, "BLOCK_BYTES", 10 * 8)
     table = pa.RecordBatch.from_pydict({"x": np.arange(25.0), "y": np.arange(25.0)})
     blocks, _ = encode([TableBlock("f", 100, table)], ["x", "y"])
     assert [len(block) for block in blocks] == [10, 10, 5]

@@ -142,7 +142,7 @@ def test_numbers_may_be_written_as_people_write_them() -> None:
 def test_a_named_mechanism_is_made_for_the_list() -> None:
     told = how({"local_epsilon": 2}, None, {"name": "SubsetSelection"}, None, None, None)
     query = frequency_query("url", ["a", "b"], None, "other", "dead-letter")
-    assert told.release(query, 3)["randomizer"] == SubsetSelection(3, 2.0)
+    assert told.release(query)["randomizer"] == SubsetSelection(3, 2.0)
 
 
 def test_a_budget_is_named_as_in_job_files(monkeypatch: pytest.MonkeyPatch) -> None:

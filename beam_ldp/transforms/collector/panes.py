@@ -35,6 +35,7 @@ _KEPT_SIZES = 3  # lengths of a sliding window for which panes wait for those th
 _HELD = beam.DoFn.StateParam(BagStateSpec("panes", BlockCoder(Release)))
 
 
+@dataclass(eq=False, repr=False)
 class SlidingSums(beam.PTransform):
     """Adds the releases of consecutive panes to estimates for sliding windows.
 
@@ -53,26 +54,27 @@ class SlidingSums(beam.PTransform):
         ValueError: if `size` is no multiple of `period`, or the input has other windows.
     """
 
-    def __init__(self, size: float, period: float) -> None:
-        super().__init__()
+    size: float
+    period: float
+
+    def __post_init__(self) -> None:
+        size, period = self.size, self.period
         if not 0 < period <= size or round(size * _MICROSECONDS) % round(period * _MICROSECONDS):
             raise ValueError(f"size must be a multiple of period > 0, got {size} and {period}")
-        self._size = size
-        self._period = period
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = expect("SlidingSums", pcoll, Release)
         windows = pcoll.windowing.windowfn
-        if not isinstance(windows, FixedWindows) or windows.size != self._period:
-            raise ValueError(f"SlidingSums takes releases of FixedWindows({self._period})")
+        if not isinstance(windows, FixedWindows) or windows.size != self.period:
+            raise ValueError(f"SlidingSums takes releases of FixedWindows({self.period})")
         key = element.key or str
-        panes = round(self._size * _MICROSECONDS) // round(self._period * _MICROSECONDS)
+        panes = round(self.size * _MICROSECONDS) // round(self.period * _MICROSECONDS)
         keyed = pcoll | "Key" >> beam.ParDo(_Key(element.keyed)).with_output_types(
             typehints.Tuple[typehints.Tuple[key, str], Release]
         )
         if not pcoll.is_bounded:
             keep_state_whole(pcoll)
-            doer = _AddAsTheyCome(round(self._size * _MICROSECONDS), panes, element.keyed)
+            doer = _AddAsTheyCome(round(self.size * _MICROSECONDS), panes, element.keyed)
             place: Any = typehints.Tuple[int, int]
             return (
                 keyed
@@ -85,7 +87,7 @@ class SlidingSums(beam.PTransform):
             keyed
             | "Slide"
             >> beam.WindowInto(
-                SlidingWindows(self._size, self._period, windows.offset.micros / _MICROSECONDS)
+                SlidingWindows(self.size, self.period, windows.offset.micros / _MICROSECONDS)
             )
             | "Group" >> beam.GroupByKey()
             | "Add" >> beam.ParDo(_Add(panes, element.keyed)).with_output_types(element.of(Release))
@@ -207,6 +209,7 @@ _SEEN = beam.DoFn.StateParam(
 )
 
 
+@dataclass(eq=False, repr=False)
 class FirstReleases(beam.PTransform):
     """Lets the first releases out and withholds all later ones; they are in `.withheld`.
 
@@ -217,11 +220,11 @@ class FirstReleases(beam.PTransform):
         count: windows that may be released; late reports of a window count once more.
     """
 
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        if count < 1:
-            raise ValueError(f"count must be >= 1, got {count}")
-        self._count = count
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be >= 1, got {self.count}")
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         keep_state_whole(pcoll)
@@ -234,7 +237,7 @@ class FirstReleases(beam.PTransform):
         first, rest = typed_outputs(
             together,
             "Count",
-            beam.ParDo(_First(self._count)),
+            beam.ParDo(_First(self.count)),
             typehints.Tuple[place, Release],
             withheld=typehints.Tuple[place, WithheldRelease],
         )

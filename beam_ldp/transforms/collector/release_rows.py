@@ -12,10 +12,11 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
+from beam_ldp.questions.columns import IntegerDomain
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
+from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.stages import Task, expect
 
 if TYPE_CHECKING:
@@ -96,20 +97,18 @@ class ReleaseToRows(beam.PTransform):
             )
         if isinstance(coordinates, int):
             coordinates = [str(i) for i in range(coordinates)]
-        self._coordinates = None if coordinates is None else tuple(coordinates)
-        self._domain = None if domain is None else PortableDomain(domain)
-        self._level = level
-        self._simultaneous = simultaneous
+        kind: Any = FrequencyRow if coordinates is None else MeanRow
+        listed = None if domain is None else PortableDomain(domain)
+        names = None if coordinates is None else tuple(coordinates)
+        self._doer = _Rows(kind, listed, names, level, simultaneous)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        task: Task = "frequency" if self._coordinates is None else "mean"
-        element = expect("ReleaseToRows", pcoll, Release, task=task)
+        kind = self._doer.kind
+        task: Task = "mean" if kind is MeanRow else "frequency"
         releases = pcoll
-        if element.keyed:
+        if expect("ReleaseToRows", pcoll, Release, task=task).keyed:
             releases = pcoll | "Drop key" >> beam.Values().with_output_types(Release)
-        kind: Any = FrequencyRow if self._coordinates is None else MeanRow
-        doer = _Rows(kind, self._domain, self._coordinates, self._level, self._simultaneous)
-        return releases | "Rows" >> beam.ParDo(doer).with_output_types(kind)
+        return releases | "Rows" >> beam.ParDo(self._doer).with_output_types(kind)
 
 
 @dataclass(eq=False)

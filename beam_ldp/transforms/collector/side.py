@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,33 +57,34 @@ if TYPE_CHECKING:
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 
+@dataclass(eq=False, repr=False)
 class _EstimateStage(beam.PTransform):
     """What the estimates of all questions share."""
 
     task: ClassVar[Task]
 
-    def __init__(
-        self,
-        randomizer: LocalRandomizer,
-        *,
-        min_reports: int = 1,
-        sampling: Sampling = "fixed",
-        question: str = "",
-        permanent: bool = False,
-    ) -> None:
-        super().__init__()
+    randomizer: LocalRandomizer
+    _: KW_ONLY
+    min_reports: int = 1
+    sampling: Sampling = "fixed"
+    question: str = ""
+    permanent: bool = False
+
+    def __post_init__(self) -> None:
         if self.task == "mean":
-            check_mean(randomizer)
-        carried = PortableRandomizer(randomizer)
-        if self.task != task_of(randomizer):
+            check_mean(self.randomizer)
+        carried = PortableRandomizer(self.randomizer)
+        if self.task != task_of(self.randomizer):
             raise TypeError(
-                f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}: use "
+                f"randomizer must be a FrequencyOracle, got {type(self.randomizer).__name__}: use "
                 "EstimateMean"
             )
-        check_sampling(sampling)
-        least = check_min_reports(min_reports)
-        stage = type(self).__name__
-        self._doer = _Estimate(stage, carried, least, sampling, question, permanent)
+        check_sampling(self.sampling)
+        self.min_reports = check_min_reports(self.min_reports)
+        self._doer = _Estimate(
+            type(self).__name__, carried, self.min_reports, self.sampling, self.question,
+            self.permanent,
+        )  # fmt: skip
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = expect(self._doer.stage, pcoll, StatisticBlock, task=self.task)
@@ -99,13 +100,14 @@ class _EstimateStage(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         return {
-            "mechanism": type(self._doer.carried.randomizer).__name__,
-            "min_reports": self._doer.min_reports,
-            "sampling": self._doer.sampling,
-            "question": self._doer.question,
+            "mechanism": type(self.randomizer).__name__,
+            "min_reports": self.min_reports,
+            "sampling": self.sampling,
+            "question": self.question,
         }
 
 
+@dataclass(eq=False, repr=False)
 class EstimateFrequencies(_EstimateStage):
     """Unbiased frequencies with standard errors, and the event that prices them.
 
@@ -131,6 +133,7 @@ class EstimateFrequencies(_EstimateStage):
     task = "frequency"
 
 
+@dataclass(eq=False, repr=False)
 class EstimateMean(_EstimateStage):
     """The unbiased mean vector with standard errors, and the event that prices it.
 
@@ -152,26 +155,14 @@ class EstimateMean(_EstimateStage):
 
     task = "mean"
 
-    def __init__(
-        self,
-        randomizer: MeanRandomizer,
-        *,
-        min_reports: int = 1,
-        sampling: Sampling = "fixed",
-        question: str = "",
-        permanent: bool = False,
-        ranges: CoordinateRanges | None = None,
-    ) -> None:
-        super().__init__(
-            randomizer,
-            min_reports=min_reports,
-            sampling=sampling,
-            question=question,
-            permanent=permanent,
-        )
-        if ranges is not None:
-            ranges.check_fits(randomizer)
-        self._doer = replace(self._doer, ranges=ranges)
+    randomizer: MeanRandomizer
+    ranges: CoordinateRanges | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ranges is not None:
+            self.ranges.check_fits(self.randomizer)
+        self._doer = replace(self._doer, ranges=self.ranges)
 
 
 @dataclass(eq=False)
@@ -254,6 +245,7 @@ class _Estimate(beam.DoFn):
 # The collector's sum of what the shuffler released ----------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class Aggregate(beam.PTransform):
     """Adds up everything that the shuffler released: one sum per group and window.
 
@@ -268,13 +260,14 @@ class Aggregate(beam.PTransform):
         MismatchError: at run time, for reports of another mechanism.
     """
 
-    def __init__(self, randomizer: LocalRandomizer) -> None:
-        super().__init__()
-        self._carried = PortableRandomizer(randomizer)
+    randomizer: LocalRandomizer
+
+    def __post_init__(self) -> None:
+        self._carried = PortableRandomizer(self.randomizer)
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
         parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
-        accepted, task = (ShuffledBlock, ShuffledSum), task_of(self._carried.randomizer)
+        accepted, task = (ShuffledBlock, ShuffledSum), task_of(self.randomizer)
         elements = [expect("Aggregate", part, *accepted, task=task) for part in parts]
         element = elements[0]
         gate = Gate("Aggregate", self._carried, element)
@@ -293,7 +286,7 @@ class Aggregate(beam.PTransform):
         return added | "Name output" >> naming.with_output_types(element.of(StatisticBlock))
 
     def display_data(self) -> dict[str, Any]:
-        return {"mechanism": type(self._carried.randomizer).__name__}
+        return {"mechanism": type(self.randomizer).__name__}
 
 
 class _AsStatistic(TakesReports):
@@ -334,6 +327,7 @@ class Releases:
     withheld: beam.PCollection
 
 
+@dataclass(eq=False, repr=False)
 class CollectorSide(beam.PTransform):
     """Shuffles reports, adds them up and estimates.
 
@@ -349,35 +343,34 @@ class CollectorSide(beam.PTransform):
         groups: the public list of groups, where blocks hold reports of many. A declared group of
             which nothing came is withheld too, and said to be.
         windows: for unbounded data: when windows close, and what becomes of late reports.
+        absent: whether that is said here; else whoever calls does it (`absent_groups`).
     """
 
-    def __init__(
-        self,
-        randomizer: LocalRandomizer,
-        estimator: beam.PTransform,
-        *,
-        shuffle: Shuffling,
-        groups: Domain | str | Path | None = None,
-        windows: WindowRules = DEFAULT_RULES,
-    ) -> None:
-        super().__init__()
-        self._min_reports = shuffle.least(None)
+    randomizer: LocalRandomizer
+    estimator: beam.PTransform
+    _: KW_ONLY
+    shuffle: Shuffling
+    groups: Domain | PortableDomain | str | Path | None = None
+    windows: WindowRules = DEFAULT_RULES
+    absent: bool = True
+
+    def __post_init__(self) -> None:
+        self._min_reports = self.shuffle.least(None)
         self._shuffle = Shuffle(
-            randomizer,
+            self.randomizer,
             self._min_reports,
-            shuffle.output,
-            shuffle.scope,
-            groups=groups,
-            windows=windows,
+            self.shuffle.output,
+            self.shuffle.scope,
+            groups=self.groups,
+            windows=self.windows,
         )
-        self._randomizer = randomizer
-        self._estimator = estimator
-        self._groups = None if groups is None else PortableDomain(groups)
+        named = self.groups if self.absent else None
+        self._groups = None if named is None else PortableDomain.of(named)
 
     def expand(self, reports: beam.PCollection) -> Releases:
         shuffled = reports | "Shuffle" >> ShuffleInParts(self._shuffle)
-        sums = shuffled | "Aggregate" >> Aggregate(self._randomizer)
-        releases = sums | "Estimate" >> self._estimator
+        sums = shuffled | "Aggregate" >> Aggregate(self.randomizer)
+        releases = sums | "Estimate" >> self.estimator
         notices = [shuffled[0].withheld]
         if hasattr(releases, "withheld"):
             notices.append(releases.withheld)
@@ -385,25 +378,29 @@ class CollectorSide(beam.PTransform):
         of_groups = self._groups is not None and element_of(releases).keyed
         if of_groups and is_global(releases) and releases.is_bounded:
             assert self._groups is not None
-            absent = self._absent(releases, withheld, self._groups)
-            withheld = (withheld, absent) | "All groups withheld" >> beam.Flatten()
+            withheld = absent_groups(releases, withheld, self._groups, self._min_reports)
         return Releases(releases, withheld)
 
-    def _absent(
-        self, releases: beam.PCollection, withheld: beam.PCollection, groups: PortableDomain
-    ) -> beam.PCollection:
-        """A notice for every declared group that sent no report at all; `other` is none.
 
-        Only for bounded data in one window: elsewhere nobody knows when a window has ended that no
-        element was ever in.
-        """
-        seen = (
-            releases | "Released groups" >> beam.Map(_group_of).with_output_types(str),
-            withheld | "Withheld groups" >> beam.Map(_group_of).with_output_types(str),
-        ) | "Groups seen" >> beam.Flatten()
-        doer = beam.ParDo(_Absent(groups, self._min_reports), beam.pvalue.AsIter(seen))
-        start = releases.pipeline | "Start groups" >> beam.Impulse()
-        return start | "Absent groups" >> doer.with_output_types(WithheldRelease)
+def absent_groups(
+    releases: beam.PCollection,
+    withheld: beam.PCollection,
+    groups: PortableDomain,
+    min_reports: int,
+) -> beam.PCollection:
+    """The notices, with one for every declared group that nothing came of; `other` is none.
+
+    Only for bounded data in one window: elsewhere nobody knows when a window has ended that no
+    element was ever in.
+    """
+    seen = (
+        releases | "Released groups" >> beam.Map(_group_of).with_output_types(str),
+        withheld | "Withheld groups" >> beam.Map(_group_of).with_output_types(str),
+    ) | "Groups seen" >> beam.Flatten()
+    doer = beam.ParDo(_Absent(groups, min_reports), beam.pvalue.AsIter(seen))
+    start = releases.pipeline | "Start groups" >> beam.Impulse()
+    absent = start | "Absent groups" >> doer.with_output_types(WithheldRelease)
+    return (withheld, absent) | "All groups withheld" >> beam.Flatten()
 
 
 def _group_of(element: tuple[str, Release] | WithheldRelease) -> str:

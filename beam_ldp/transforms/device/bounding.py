@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -54,6 +54,7 @@ _HAS_REPORTED = np.uint64(0)  # a rank that no row has
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmix64
 
 
+@dataclass(eq=False, repr=False)
 class BoundContributions(beam.PTransform):
     """Draws one row of each person, uniformly, in every window.
 
@@ -81,17 +82,13 @@ class BoundContributions(beam.PTransform):
             memoized mode.
     """
 
-    def __init__(
-        self,
-        *,
-        noise: NoiseSource = FRESH,
-        num_shards: int = NUM_SHARDS,
-        windows: WindowRules = DEFAULT_RULES,
-    ) -> None:
-        super().__init__()
-        check_integer("num_shards", num_shards, 1)
-        self._rank = _Rank(noise, num_shards)
-        self._windows = windows
+    _: KW_ONLY
+    noise: NoiseSource = FRESH
+    num_shards: int = NUM_SHARDS
+    windows: WindowRules = DEFAULT_RULES
+
+    def __post_init__(self) -> None:
+        check_integer("num_shards", self.num_shards, 1)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = expect("BoundContributions", pcoll, ValueBlock)
@@ -101,12 +98,12 @@ class BoundContributions(beam.PTransform):
                 "key. Give groups to EncodeRows or EncodeVectors instead"
             )
         check_windows("BoundContributions", pcoll)
-        ranked = pcoll | "Rank rows" >> beam.ParDo(self._rank).with_output_types(
-            typehints.Tuple[int, CandidateBlock]
-        )
+        ranked = pcoll | "Rank rows" >> beam.ParDo(
+            _Rank(self.noise, self.num_shards)
+        ).with_output_types(typehints.Tuple[int, CandidateBlock])
         if is_streamed(pcoll):
             check_streamed("BoundContributions", pcoll)
-            return draw_in_windows(pcoll, ranked, self._windows)
+            return draw_in_windows(pcoll, ranked, self.windows)
         check_fires_once(
             "BoundContributions", pcoll, "a person with rows in two firings would report twice"
         )
@@ -214,6 +211,7 @@ def drawn(best: CandidateBlock, source: str) -> ValueBlock:
     return ValueBlock(best.values, best.user_ids, best.groups, source, positions)
 
 
+@dataclass(eq=False)
 class _DrawInWindow(CloseWindows[CandidateBlock]):
     """The persons of one shard and window, when it closes; late ones when lateness is over.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -15,11 +14,7 @@ import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.randomizers.domain import Bins, Domain
-from beam_ldp.settings import People
-from beam_ldp.transforms.device.number_columns import BinEncoder
-from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
-from beam_ldp.transforms.elements.columns import (
+from beam_ldp.questions.columns import (
     ABSENT,
     MAX_VALUE_BYTES,
     MISSING,
@@ -31,15 +26,20 @@ from beam_ldp.transforms.elements.columns import (
     UNLISTED_GROUP,
     Codes,
     Column,
-    Encoder,
+    IndexLookup,
+    IntegerDomain,
     user_ids,
 )
-from beam_ldp.transforms.elements.portable import (
-    IntegerDomain,
-    PortableDomain,
-    check_domain_size,
-    groups_of,
+from beam_ldp.questions.encoders import (
+    THE_VALUE,
+    ListEncoder,
+    RowEncoder,
+    VectorEncoder,
 )
+from beam_ldp.randomizers.domain import Bins, Domain
+from beam_ldp.settings import People
+from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
+from beam_ldp.transforms.elements.portable import BLOCK_BYTES, PortableDomain, groups_of, rows_in
 from beam_ldp.transforms.elements.stages import (
     CROWD,
     ReasonCounters,
@@ -51,40 +51,11 @@ from beam_ldp.transforms.elements.stages import (
     typed_outputs,
 )
 
+if TYPE_CHECKING:
+    from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+
 BATCH_ROWS = 1 << 15
-THE_VALUE = "value"  # column names that stand for a value and its key
-THE_GROUP = "group"
-
-
-@dataclass(frozen=True)
-class ColumnNames:
-    """Which columns hold what.
-
-    Attributes:
-        values: columns of the value; None where elements are values.
-        user_id, group: columns of the person's id and of the group, if any.
-    """
-
-    values: tuple[str, ...] | None = None
-    user_id: str | None = None
-    group: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.values is None and (self.user_id is not None or self.group is not None):
-            raise ValueError("column must name the column of the value where others are named")
-        for column in self.values or ():
-            if not isinstance(column, str):
-                raise TypeError(f"column must be a name, got {type(column).__name__}")
-
-    @classmethod
-    def of(cls, values: tuple[str, ...] | None, people: People) -> ColumnNames:
-        """Columns of the value and of whose it is.
-
-        Where elements are no rows, whose they are stands in blocks, and `people.id` names it.
-        """
-        if values is not None and people.groups is not None and people.group_by is None:
-            raise ValueError("group_by must name the column of the groups where columns are named")
-        return cls(values, None if values is None else people.id, people.group_by)
+THE_GROUP = "group"  # the column's name where elements are pairs
 
 
 @dataclass(eq=False, kw_only=True)
@@ -92,54 +63,36 @@ class EncodeBlocks(beam.DoFn):
     """Elements of any form to `ValueBlock`s; `BadRowBlock`s go to the output "bad_rows".
 
     Args:
-        names: which columns hold what.
+        encoder: of the values.
+        user_id, group: columns of the person's id and of the group, if any.
         groups: the public list of groups, if any.
         hide_bad: bad rows with a known user become values like others.
         only_listed: rows of groups that are not listed are bad, instead of counting in `other`.
         pairs: elements are `(group, value)`.
     """
 
-    names: ColumnNames
+    encoder: RowEncoder
+    user_id: str | None
+    group: str
     groups: PortableDomain | None
     hide_bad: bool
     only_listed: bool = False
     pairs: bool = False
 
-    # What a kind of value knows ----------------------------------------------------------------
-
-    @abstractmethod
-    def encode_values(
-        self, columns: Mapping[str, Column], num_rows: int
-    ) -> tuple[np.ndarray, Codes]:
-        """One value and one code per row; the value of a bad row is the one that hides it."""
-
-    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
-        """The same for an array of many values; None where it is a single value."""
-        return None
-
-    def encode_block(self, block: ValueBlock) -> tuple[np.ndarray, Codes]:
-        """The same for values that were blocks before: by default they are what they should be."""
-        return block.values, np.zeros(len(block), dtype=np.uint8)
-
-    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The batch in parts that are encoded one by one."""
-        yield batch
-
-    # What all kinds share ----------------------------------------------------------------------
-
     def setup(self) -> None:
-        self._group_encoder = None
+        self.encoder.prepare()
+        self._group_lookup = None
+        wanted = [*(self.encoder.columns or (THE_VALUE,)), self.user_id]
         if self.groups is not None:
             groups = self.groups.load()
             if isinstance(groups, Bins):
                 raise TypeError("groups must be a list of names, not bins")
-            self._group_encoder = Encoder(groups, MAX_VALUE_BYTES)
+            self._group_lookup = IndexLookup(groups, MAX_VALUE_BYTES)
             self._unlisted = groups.size - 1
-        self._group_name = self.names.group or THE_GROUP
-        wanted = [*(self.names.values or (THE_VALUE,)), self.names.user_id]
-        if self.groups is not None:
-            wanted.append(self._group_name)
+            wanted.append(self.group)
         self._wanted = [name for name in wanted if name is not None]
+        row_bytes = self.encoder.row_bytes
+        self._part_rows = rows_in(BLOCK_BYTES, row_bytes) if row_bytes else None
         self._rows = counter("rows_read")
         self._bad = counter("bad_rows")
         self._reasons = ReasonCounters("bad_rows_by_reason")
@@ -162,7 +115,8 @@ class EncodeBlocks(beam.DoFn):
             for batch in element.to_batches():
                 yield from self._encode_table(batch, "", None)
         else:
-            encoded = self.encode_array(element) if isinstance(element, np.ndarray) else None
+            array = isinstance(element, np.ndarray)
+            encoded = self.encoder.encode_array(element) if array else None
             if encoded is not None:
                 self._count(len(element))
                 yield from self._give(*encoded, {})
@@ -185,11 +139,11 @@ class EncodeBlocks(beam.DoFn):
         self._loose.clear()
 
     def _encode_block(self, block: ValueBlock) -> Iterator[Any]:
-        if (block.groups is not None) != (self._group_encoder is not None):
+        if (block.groups is not None) != (self._group_lookup is not None):
             raise ValueError("groups must be given exactly where ValueBlocks hold groups")
         self._count(len(block))
         with self._timed(len(block)):
-            values, codes = self.encode_block(block)
+            values, codes = self.encoder.check(block.values)
         if self.hide_bad:
             codes[:] = SOUND
         yield from self._sort(replace(block, values=values), codes)
@@ -197,10 +151,10 @@ class EncodeBlocks(beam.DoFn):
     def _encode_table(
         self, batch: pa.RecordBatch, source: str, first_position: int | None
     ) -> Iterator[Any]:
-        for part in self.parts(batch):
+        for start in range(0, batch.num_rows or 1, self._part_rows or batch.num_rows or 1):
+            part = batch.slice(start, self._part_rows)
             count = part.num_rows
-            names = part.schema.names
-            columns = {name: Column(part.column(i), count) for i, name in enumerate(names)}
+            columns = {n: Column(part.column(i), count) for i, n in enumerate(part.schema.names)}
             positions = None
             if first_position is not None:
                 positions = np.arange(first_position, first_position + count, dtype=np.int64)
@@ -210,7 +164,7 @@ class EncodeBlocks(beam.DoFn):
     def _encode_loose(self, rows: list[Any]) -> Iterator[Any]:
         if not rows:
             return
-        if self.names.values is None and not self.pairs:
+        if self.encoder.columns is None and not self.pairs:
             columns = {THE_VALUE: Column(rows, len(rows))}
         else:
             columns = {
@@ -222,7 +176,10 @@ class EncodeBlocks(beam.DoFn):
     def _encode(self, columns: Mapping[str, Column], num_rows: int, *place: Any) -> Iterator[Any]:
         self._count(num_rows)
         with self._timed(num_rows):
-            values, codes = self.encode_values(columns, num_rows)
+            held = columns
+            if self.encoder.columns is None and self.groups is not None:
+                held = {name: one for name, one in columns.items() if name != self.group}
+            values, codes = self.encoder.encode(held, num_rows)
         yield from self._give(values, codes, columns, *place)
 
     def _count(self, num_rows: int) -> None:
@@ -239,8 +196,8 @@ class EncodeBlocks(beam.DoFn):
     ) -> Iterator[Any]:
         absent = Column(None, len(values))
         groups = None
-        if self._group_encoder is not None:
-            groups, group_codes = self._group_encoder.encode(columns.get(self._group_name, absent))
+        if self._group_lookup is not None:
+            groups, group_codes = self._group_lookup.encode(columns.get(self.group, absent))
             group_codes[np.isin(group_codes, (MISSING, NULL, NAN))] = NO_GROUP
             np.copyto(codes, group_codes, where=codes == SOUND)
             if self.only_listed:
@@ -248,8 +205,8 @@ class EncodeBlocks(beam.DoFn):
         if self.hide_bad:
             codes[:] = SOUND
         ids = None
-        if self.names.user_id is not None:
-            ids, user_codes = user_ids(columns.get(self.names.user_id, absent))
+        if self.user_id is not None:
+            ids, user_codes = user_ids(columns.get(self.user_id, absent))
             codes = np.where(user_codes != SOUND, user_codes, codes)
         yield from self._sort(ValueBlock(values, ids, groups, source, positions), codes)
 
@@ -278,10 +235,61 @@ class EncodeBlocks(beam.DoFn):
         )
 
 
-class EncodeStage(beam.PTransform):
-    """What every stage does that turns rows into blocks of values: attribute `bad_rows`."""
+class Encode(beam.PTransform):
+    """Turns rows into `ValueBlock`s of what an encoder makes of them. Nothing is private yet.
 
-    _doer: EncodeBlocks
+    A row that cannot be encoded goes to the attribute `bad_rows` of the result, a collection of
+    `BadRowBlock`: where it stands and why, never what it holds.
+
+    In: `TableBlock`s, Arrow batches, mappings, `beam.Row`s, named tuples, single values or arrays;
+    also `ValueBlock`s, which the encoder checks, and `(group, value)` pairs where `groups` is given
+    and the type is declared. Out: `ValueBlock`s.
+
+    Args:
+        encoder: of the values.
+        people: the columns with a person's id and group; with a public list of `groups` (as
+            `EncodeRows` takes it, without numbers) blocks hold many groups. Where elements are no
+            rows, whose they are stands in blocks, and `people.id` names it.
+        bad_rows: "dead_letter" as said; "other" or "zero", where the encoder has such a value,
+            turns them into it and leaves no trace of them; rows without a user id are bad rows
+            either way.
+        only_listed: rows of groups that are not listed are bad, instead of counting in `other`.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        encoder: RowEncoder,
+        *,
+        people: People = People(),
+        bad_rows: str = "dead_letter",
+        only_listed: bool = False,
+    ) -> None:
+        super().__init__()
+        if bad_rows not in ("dead_letter", encoder.instead):
+            other = (
+                "for what has no `other`" if encoder.instead is None else f'or "{encoder.instead}"'
+            )
+            raise ValueError(f'bad_rows must be "dead_letter" {other}, got {bad_rows!r}')
+        if encoder.columns is None and people.group_by is not None:
+            raise ValueError("column must name the column of the value where others are named")
+        if encoder.columns is not None and people.groups is not None and people.group_by is None:
+            raise ValueError("group_by must name the column of the groups where columns are named")
+        self._doer = EncodeBlocks(
+            encoder=encoder,
+            user_id=None if encoder.columns is None else people.id,
+            group=people.group_by or THE_GROUP,
+            groups=groups_of(people),
+            hide_bad=bad_rows != "dead_letter",
+            only_listed=only_listed,
+        )
+
+    @property
+    def encoder(self) -> RowEncoder:
+        """Of the values."""
+        return self._doer.encoder
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element, doer = element_of(pcoll), self._doer
@@ -290,7 +298,7 @@ class EncodeStage(beam.PTransform):
                 f"{type(self).__name__} takes {element.kind.__name__} without keys; give groups "
                 "and group_column"
             )
-        pairs = element.keyed and doer.groups is not None and doer.names.values is None
+        pairs = element.keyed and doer.groups is not None and doer.encoder.columns is None
         values, bad_rows = typed_outputs(
             pcoll,
             "Encode",
@@ -301,10 +309,6 @@ class EncodeStage(beam.PTransform):
         values.bad_rows = bad_rows
         return values
 
-    def doubts(self, values: Sequence[np.ndarray]) -> Iterator[str]:
-        """What is odd about values that it made of the first rows; quotes none of them."""
-        return iter(())
-
     def in_hand(self, blocks: Iterable[TableBlock]) -> Iterator[ValueBlock | BadRowBlock]:
         """The same of a few rows that are here, without a pipeline and hiding none of the bad ones:
         a look at the input before anything runs."""
@@ -314,12 +318,12 @@ class EncodeStage(beam.PTransform):
             for found in doer.process(block):
                 yield found.value if isinstance(found, TaggedOutput) else found
 
-
-def checked_choice(bad_rows: str, hidden: str) -> bool:
-    """Whether bad rows become values like others. A ValueError for anything else."""
-    if bad_rows not in ("dead_letter", hidden):
-        raise ValueError(f'bad_rows must be "dead_letter" or "{hidden}", got {bad_rows!r}')
-    return bad_rows == hidden
+    def display_data(self) -> dict[str, Any]:
+        shown = self.encoder.shown
+        if self.encoder.instead is not None:
+            hidden = self._doer.hide_bad
+            shown["bad_rows"] = self.encoder.instead if hidden else "dead_letter"
+        return shown
 
 
 def _field(row: Any, name: str) -> Any:
@@ -329,29 +333,18 @@ def _field(row: Any, name: str) -> Any:
     return getattr(row, name, ABSENT)
 
 
-# Indices of a public list -------------------------------------------------------------------
+class EncodeRows(Encode):
+    """Turns rows into `ValueBlock`s of indices: `Encode` with a public list.
 
-LEAST_VALUE_BYTES = 20  # so that no 64-bit integer is over-long
-
-
-class EncodeRows(EncodeStage):
-    """Turns rows into `ValueBlock`s of indices. Nothing is private yet.
-
-    A value outside the public list becomes `other`. A row that cannot be encoded (missing column,
-    wrong type, null, NaN, over-long, undecodable) goes to the attribute `bad_rows` of the result, a
-    collection of `BadRowBlock`: where it stands and why, never what it holds.
-
-    In: `TableBlock`s, Arrow batches, mappings, `beam.Row`s, named tuples, scalars or arrays; also
-    `ValueBlock`s, which pass unchanged, and `(group, scalar)` pairs where `groups` is given and the
-    type is declared. Out: `ValueBlock`s.
+    A value outside the list becomes `other`. A row that cannot be encoded (missing column, wrong
+    type, null, NaN, over-long, undecodable) is a bad row. `ValueBlock`s pass unchanged.
 
     Args:
         domain: the public list of values: a small `Domain`, the path of a file with one value per
             line, an `IntegerDomain` for columns of indices, or `Bins` for numbers; a
             `PortableDomain` where `other` needs another label.
         column: name of the column with the value; None where elements are values.
-        people: the columns with a person's id and group; with a public list of `groups` (as for
-            `domain`, without numbers) blocks hold many groups.
+        people: as in `Encode`.
         bad_rows: "dead_letter" as said; "other" turns them into `other` and leaves no trace of
             them; rows without a user id are bad rows in both.
         max_value_bytes: a longer text is bad; at least 20.
@@ -371,66 +364,61 @@ class EncodeRows(EncodeStage):
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_size: int | None = None,
     ) -> None:
-        super().__init__()
-        hide_bad = checked_choice(bad_rows, "other")
-        if max_value_bytes < LEAST_VALUE_BYTES:
-            raise ValueError(
-                f"max_value_bytes must be an integer >= {LEAST_VALUE_BYTES}, got {max_value_bytes}"
-            )
-        listed = PortableDomain.of(domain)
-        groups = groups_of(people)
-        if domain_size is not None:
-            listed.check_size(domain_size)
-        self._doer = _EncodeIndices(
-            names=ColumnNames.of(None if column is None else (column,), people),
-            groups=groups,
-            hide_bad=hide_bad,
-            domain=listed,
-            max_value_bytes=max_value_bytes,
-            domain_size=domain_size,
-        )
-
-    def display_data(self) -> dict[str, Any]:
-        return {
-            "domain": self._doer.domain.describe(),
-            "bad_rows": "other" if self._doer.hide_bad else "dead_letter",
-        }
+        encoder = list_encoder(domain, column, max_value_bytes, domain_size)
+        super().__init__(encoder, people=people, bad_rows=bad_rows)
 
 
-@dataclass(eq=False, kw_only=True)
-class _EncodeIndices(EncodeBlocks):
-    domain: PortableDomain
-    max_value_bytes: int
-    domain_size: int | None
-
-    def setup(self) -> None:
-        super().setup()
-        self._encoder = encoder_of(self.domain, self.max_value_bytes, self.domain_size)
-
-    def encode_values(
-        self, columns: Mapping[str, Column], num_rows: int
-    ) -> tuple[np.ndarray, Codes]:
-        if self.names.values is None and len(columns) == 1:
-            (column,) = columns.values()
-        else:
-            (name,) = self.names.values or (THE_VALUE,)
-            column = columns.get(name, Column(None, num_rows))
-        return self._encoder.encode(column)
-
-    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
-        if array.ndim != 1:
-            return None
-        values = pa.array(array) if array.dtype.kind in "iuf" else array.tolist()
-        return self._encoder.encode(Column(values, len(array)))
+def list_encoder(
+    domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path,
+    column: str | None,
+    max_value_bytes: int,
+    size: int | None,
+) -> ListEncoder:
+    """The encoder of `EncodeRows`. Raises ValueError for a list at hand of another size."""
+    listed = PortableDomain.of(domain)
+    if size is not None:
+        listed.check_size(size)
+    return ListEncoder(None if column is None else (column,), listed, max_value_bytes, size)
 
 
-def encoder_of(listed: PortableDomain, max_bytes: int, size: int | None) -> Encoder | BinEncoder:
-    """Encodes a column as indices of a list, or of bins; on the worker, where lists are read.
+class EncodeVectors(Encode):
+    """Turns rows into `ValueBlock`s of vectors: `Encode` with columns of numbers.
+
+    Numbers are integers, booleans, floats, decimals, or text that spells one of them (spaces
+    around it allowed). A row that is no vector of finite numbers (missing column, null, NaN,
+    infinite, wrong type, wrong number of coordinates, with `binary` anything but 0 and 1) is a bad
+    row. Vectors are not clipped here: the randomizer does that, on the device.
+
+    In: as for `Encode`; two-dimensional arrays, each a block of vectors; one-dimensional arrays,
+    lists and tuples, each one vector (where `dimension` is 1, an array is a block of numbers, and a
+    number is a vector). Out: `ValueBlock`s whose values are `(n, dimension)` float64, or float32
+    where the input is.
+
+    Args:
+        columns: names of the columns of numbers, in the order of the coordinates; or the name of
+            one column of lists (Arrow lists and fixed-size lists, sequences, text in brackets);
+            None where elements are vectors, or where an Arrow batch holds nothing else.
+        dimension: numbers per vector.
+        people: as in `Encode`.
+        ranges: public ranges; vectors come out scaled to the cube [-1, 1]^dimension.
+        binary: numbers are 0 or 1, for mechanisms of norm "binary".
+        bad_rows: "dead_letter" as said; "zero" turns them into the zero vector (with `ranges` the
+            middle of all ranges) and leaves no trace of them; rows without a user id are bad rows
+            in both.
 
     Raises:
-        ValueError: if the list is not of the size that is expected, where one is.
+        ValueError: for arguments that do not fit together.
     """
-    domain = listed.load()
-    if size is not None:
-        check_domain_size(domain.size, size)
-    return BinEncoder(domain) if isinstance(domain, Bins) else Encoder(domain, max_bytes)
+
+    def __init__(
+        self,
+        columns: str | Sequence[str] | None,
+        dimension: int,
+        *,
+        people: People = People(),
+        ranges: CoordinateRanges | None = None,
+        binary: bool = False,
+        bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
+    ) -> None:
+        encoder = VectorEncoder.of(columns, dimension, ranges, binary)
+        super().__init__(encoder, people=people, bad_rows=bad_rows)

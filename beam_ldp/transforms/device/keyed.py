@@ -278,6 +278,7 @@ class PeopleFolder:
         return PeopleKey(read_key(self.key_file, "people_key_file"), self.population)
 
 
+@dataclass(eq=False, repr=False)
 class LeaveHashes(beam.PTransform):
     """Writes a keyed hash of everybody's id, each window's people into a folder of their own.
 
@@ -288,9 +289,7 @@ class LeaveHashes(beam.PTransform):
         folder: where.
     """
 
-    def __init__(self, folder: PeopleFolder) -> None:
-        super().__init__()
-        self.folder = folder
+    folder: PeopleFolder
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         if is_streamed(pcoll):  # where Beam drops what comes at the close of a window
@@ -380,6 +379,7 @@ class Trace:
     groups: np.ndarray | None = None
 
 
+@dataclass(eq=False, repr=False)
 class DigestReports(beam.PTransform):
     """In: `Trace`s. Out: for each window the set digest of all hashes; none of nothing.
 
@@ -387,13 +387,11 @@ class DigestReports(beam.PTransform):
         identity: of the release.
     """
 
-    def __init__(self, identity: ReleaseIdentity) -> None:
-        super().__init__()
-        self._identity = identity
+    identity: ReleaseIdentity
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         pieces = pcoll | "Part by bucket" >> beam.FlatMap(_pieces).with_output_types(PIECE)
-        return pieces | DigestSet(self._identity)
+        return pieces | DigestSet(self.identity)
 
 
 def _pieces(trace: Trace) -> Iterator[tuple[int, Any]]:
@@ -401,6 +399,7 @@ def _pieces(trace: Trace) -> Iterator[tuple[int, Any]]:
     return pieces_of(set_records(hashes, hashes[:, :0]), _DIGEST_PARTS)
 
 
+@dataclass(eq=False, repr=False)
 class LeaveReports(beam.PTransform):
     """Writes each person's tag, hash of the report and group, for publications to be compared.
 
@@ -411,10 +410,8 @@ class LeaveReports(beam.PTransform):
         publication: name of this publication in it.
     """
 
-    def __init__(self, folder: PeopleFolder, publication: str) -> None:
-        super().__init__()
-        self.folder = folder
-        self._publication = publication
+    folder: PeopleFolder
+    publication: str
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return (
@@ -423,7 +420,7 @@ class LeaveReports(beam.PTransform):
             >> beam.ParDo(_Tag(self.folder)).with_output_types(typehints.Tuple[int, bytes])
             | "Part reports" >> beam.GroupByKey()
             | "Write reports"
-            >> beam.ParDo(_WriteReports(self.folder, self._publication)).with_output_types(str)
+            >> beam.ParDo(_WriteReports(self.folder, self.publication)).with_output_types(str)
         )
 
 

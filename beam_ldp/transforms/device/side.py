@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -57,6 +56,7 @@ BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
 ORIGIN_BYTES = 16
 
 
+@dataclass(eq=False, repr=False)
 class Randomize(beam.PTransform):
     """Turns values into locally private reports.
 
@@ -83,10 +83,12 @@ class Randomize(beam.PTransform):
             key that is not the release's. Values are never quoted.
     """
 
-    def __init__(self, randomizer: LocalRandomizer, *, noise: NoiseSource = FRESH) -> None:
-        super().__init__()
-        self._carried = PortableRandomizer(randomizer)
-        self._noise = noise
+    randomizer: LocalRandomizer
+    _: KW_ONLY
+    noise: NoiseSource = FRESH
+
+    def __post_init__(self) -> None:
+        self._carried = PortableRandomizer(self.randomizer)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = element_of(pcoll)
@@ -96,11 +98,11 @@ class Randomize(beam.PTransform):
                 "already past this stage"
             )
         if element.kind is TableBlock:
-            expect("Randomize", pcoll, ValueBlock, task=task_of(self._carried.randomizer))
+            expect("Randomize", pcoll, ValueBlock, task=task_of(self.randomizer))
         check_key("Randomize", element)
         reports = element.of(ReportBlock)
-        how = self._carried, self._noise, element.keyed
-        if not self._noise.memoized:
+        how = self._carried, self.noise, element.keyed
+        if not self.noise.memoized:
             doer = beam.ParDo(RandomizeBlocks(*how))
             return pcoll | "Randomize" >> doer.with_output_types(reports)
         traced = beam.ParDo(RandomizeTraced(*how))
@@ -109,12 +111,12 @@ class Randomize(beam.PTransform):
         return released
 
     def display_data(self) -> dict[str, Any]:
-        randomizer = self._carried.randomizer
+        local_epsilon = self.randomizer.local_epsilon
         return {
-            "mechanism": type(randomizer).__name__,
-            "local_epsilon": DisplayDataItem(randomizer.local_epsilon, label="Local epsilon"),
-            "memoized": self._noise.memoized,
-            "simulated": self._noise.simulated,
+            "mechanism": type(self.randomizer).__name__,
+            "local_epsilon": DisplayDataItem(local_epsilon, label="Local epsilon"),
+            "memoized": self.noise.memoized,
+            "simulated": self.noise.simulated,
         }
 
 
@@ -325,19 +327,20 @@ class Reports:
     """What leaves devices, and what stays with them.
 
     Attributes:
-        reports: `ReportBlock`s, the only collection that protects anybody.
+        reports: `ReportBlock`s, the only collection that protects anybody; None of several rounds.
         persons: `ValueBlock`s with every person once; None where each row is a person.
         bad_rows, late: as in `Values`.
         traces: `Trace`s of who sent which report, where noise is memoized.
     """
 
-    reports: beam.PCollection
+    reports: beam.PCollection | None
     persons: beam.PCollection | None = None
     bad_rows: beam.PCollection | None = None
     late: beam.PCollection | None = None
     traces: beam.PCollection | None = None
 
 
+@dataclass(eq=False, repr=False)
 class DeviceSide(beam.PTransform):
     """Encodes rows, draws one of each person, and randomizes it.
 
@@ -352,45 +355,37 @@ class DeviceSide(beam.PTransform):
         noise: where noise comes from.
         one_each: whether one row of each person is drawn, whose ids stand in the blocks.
         windows: for unbounded data: when windows close, and what becomes of late rows.
+        wait: what the blocks of people go through before they are asked, if anything.
     """
 
-    def __init__(
-        self,
-        encoder: beam.PTransform,
-        randomizer: LocalRandomizer,
-        *,
-        noise: NoiseSource = FRESH,
-        one_each: bool = False,
-        windows: WindowRules = DEFAULT_RULES,
-    ) -> None:
-        super().__init__()
-        self._encoder = encoder
-        self._bound = BoundContributions(noise=noise, windows=windows) if one_each else None
-        self._randomize = Randomize(randomizer, noise=noise)
-        self._wait: Waiting | None = None
+    encoder: beam.PTransform
+    randomizer: LocalRandomizer
+    _: KW_ONLY
+    noise: NoiseSource = FRESH
+    one_each: bool = False
+    windows: WindowRules = DEFAULT_RULES
+    wait: Waiting | None = None
 
-    def after(self, wait: Waiting | None) -> DeviceSide:
-        """The same half, which hands the blocks of people through `wait` before it asks them."""
-        waiting = copy(self)
-        waiting._wait = wait
-        return waiting
+    def __post_init__(self) -> None:
+        self._randomize = Randomize(self.randomizer, noise=self.noise)
 
     def values(self, rows: beam.PCollection) -> Values:
         """The first two steps, for whoever randomizes and writes in one."""
-        encoded = rows | "Encode" >> self._encoder
+        encoded = rows | "Encode" >> self.encoder
         bad_rows = getattr(encoded, "bad_rows", None)
-        if self._bound is None:
+        if not self.one_each:
             return Values(encoded, bad_rows)
-        drawn = encoded | "Bound" >> self._bound
+        bound = BoundContributions(noise=self.noise, windows=self.windows)
+        drawn = encoded | "Bound" >> bound
         return Values(drawn, bad_rows, getattr(drawn, "late", None))
 
     def expand(self, rows: beam.PCollection) -> Reports:
         found = self.values(rows)
-        values = found.values if self._wait is None else self._wait(found.values)
+        values = found.values if self.wait is None else self.wait(found.values)
         reports = values | "Randomize" >> self._randomize
         return Reports(
             reports,
-            None if self._bound is None else values,
+            values if self.one_each else None,
             found.bad_rows,
             found.late,
             getattr(reports, "traces", None),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_ldp.questions.columns import by_kind
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import canonical_ids
@@ -98,8 +99,6 @@ class ValueBlock:
 
         Ids of two blocks of one kind are one person exactly where they are equal.
         """
-        from beam_ldp.transforms.elements.columns import by_kind
-
         assert self.user_ids is not None
         for rows, ids in by_kind(self.user_ids):
             yield replace(self.where(rows), user_ids=ids)
@@ -125,9 +124,23 @@ class CandidateBlock:
         return len(self.values)
 
 
+class _Reports:
+    """What all blocks of reports have. Attribute `reports`: one person's in each row."""
+
+    reports: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    @property
+    def num_reports(self) -> int:
+        """How many people's reports."""
+        return len(self.reports)
+
+
 @travels
 @dataclass(frozen=True, eq=False)
-class ReportBlock:
+class ReportBlock(_Reports):
     """Randomized reports, still in the order of their users: locally private, not shuffled.
 
     Attributes:
@@ -144,18 +157,10 @@ class ReportBlock:
     origin: bytes = b""
     simulated: bool = False
 
-    def __len__(self) -> int:
-        return len(self.reports)
-
-    @property
-    def num_reports(self) -> int:
-        """How many people's reports."""
-        return len(self.reports)
-
 
 @travels
 @dataclass(frozen=True, eq=False)
-class LeveledBlock:
+class LeveledBlock(_Reports):
     """Public reports for readers of several levels, with the ids of the envelopes they travel in.
 
     Attributes:
@@ -169,14 +174,6 @@ class LeveledBlock:
     origin: bytes = b""
     simulated: bool = False
 
-    def __len__(self) -> int:
-        return len(self.reports)
-
-    @property
-    def num_reports(self) -> int:
-        """How many people's reports."""
-        return len(self.reports)
-
     @property
     def groups(self) -> None:
         """None: levels and public groups do not go together."""
@@ -185,7 +182,7 @@ class LeveledBlock:
 
 @travels
 @dataclass(frozen=True, eq=False)
-class ShuffledBlock:
+class ShuffledBlock(_Reports):
     """Reports in uniformly random order, without ids, keys and times.
 
     Attributes:
@@ -201,14 +198,6 @@ class ShuffledBlock:
     batch_size: int
     simulated: bool = False
     late: bool = False
-
-    def __len__(self) -> int:
-        return len(self.reports)
-
-    @property
-    def num_reports(self) -> int:
-        """How many people's reports."""
-        return len(self.reports)
 
 
 @travels

@@ -6,17 +6,17 @@ import functools
 import os
 import socket
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.questions.columns import IntegerDomain
+from beam_ldp.questions.encoders import check_domain_size
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.domain import OTHER, Bins, Domain
-from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import People
 
 if TYPE_CHECKING:
@@ -64,41 +64,6 @@ def _rebuild(
     kind: type[LocalRandomizer], parameters: tuple[tuple[str, Any], ...]
 ) -> PortableRandomizer:
     return PortableRandomizer(kind(**dict(parameters)))
-
-
-@dataclass(frozen=True)
-class IntegerDomain:
-    """The integers 0, ..., size - 1 as a domain: for columns that hold indices already.
-
-    Like every domain it ends with `other`: integers outside become `size - 1`.
-
-    Args:
-        size: number of indices, `other` included; at least 2.
-        other: label of the last index.
-    """
-
-    size: int
-    other: str = OTHER
-
-    def __post_init__(self) -> None:
-        check_integer("size", self.size, 2)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return (*map(str, range(self.size - 1)), self.other)
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that identify the size and the name of `other`."""
-        return digest_of(b"integers", b"%d" % self.size, self.other.encode())
-
-    def clip(self, values: np.ndarray) -> np.ndarray:
-        """Indices of integer values, in the same dtype where that holds them."""
-        last = self.size - 1
-        if not len(values) or (int(values.min()) >= 0 and int(values.max()) <= last):
-            return values
-        dtype = np.result_type(values.dtype, np.min_scalar_type(last))
-        return np.where((values >= 0) & (values <= last), values, last).astype(dtype)
 
 
 class PortableDomain:
@@ -182,15 +147,6 @@ def groups_of(people: People) -> PortableDomain | None:
     if people.group_by is not None:
         raise ValueError("groups must be given with group_by: the list of groups is public")
     return None
-
-
-def check_domain_size(size: int, expected: int) -> None:
-    """Refuse a list that the randomizer was not made for."""
-    if size != expected:
-        raise ValueError(
-            f"domain has {size} values with `other` and the randomizer's domain_size is "
-            f"{expected}: they must be equal"
-        )
 
 
 @functools.lru_cache(maxsize=4)

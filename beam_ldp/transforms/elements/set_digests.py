@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, starmap
 from typing import Any
 
@@ -44,6 +45,7 @@ def pieces_of(
         yield part, (own.shape, keep(own.tobytes()))
 
 
+@dataclass(eq=False, repr=False)
 class DigestSet(beam.PTransform):
     """In: what `pieces_of` gives. Out: one text (as bytes) for each window; none of nothing.
 
@@ -54,17 +56,15 @@ class DigestSet(beam.PTransform):
         identity: of the release.
     """
 
-    def __init__(self, identity: ReleaseIdentity) -> None:
-        super().__init__()
-        self._identity = identity
+    identity: ReleaseIdentity
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return (
             pcoll
             | "By bucket" >> beam.GroupByKey()
-            | "Digest buckets" >> beam.Map(_digest, self._identity).with_output_types(_BUCKETS)
+            | "Digest buckets" >> beam.Map(_digest, self.identity).with_output_types(_BUCKETS)
             | "Bring buckets together" >> beam.GroupByKey()
-            | "Digest root" >> beam.Map(_root, self._identity).with_output_types(bytes)
+            | "Digest root" >> beam.Map(_root, self.identity).with_output_types(bytes)
         )
 
 

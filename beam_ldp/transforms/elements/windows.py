@@ -40,10 +40,8 @@ from beam_ldp.transforms.elements.stages import typed_outputs
 
 MILLISECOND = 1000  # microseconds; what engines count time in
 SECOND = 1000 * MILLISECOND
-SHUFFLE_EARLY, BOUNDING_EARLY = (
-    2,
-    4,
-)  # milliseconds by which stages close early, see `WindowSchedule`
+# Milliseconds by which stages close early, see `WindowSchedule`.
+SHUFFLE_EARLY, BOUNDING_EARLY = 2, 4
 KEPT_FOR = 30 * 24 * 3600  # seconds in which groupings of releases take late ones in
 COMPACT_AT = 64  # waiting blocks that are added up
 _BEFORE_START = -(2**62)  # a clock that nothing has moved
@@ -220,6 +218,7 @@ class WindowEnd(Generic[B]):
     rest: B | None = None
 
 
+@dataclass(eq=False)
 class CloseWindows(beam.DoFn, Generic[B]):
     """What waits for the end of its window, per key; subclasses say what is done with it then.
 
@@ -229,8 +228,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
     window more than twice, and nothing but the open windows is kept.
     """
 
-    def __init__(self, schedule: WindowSchedule) -> None:
-        self._schedule = schedule
+    schedule: WindowSchedule
 
     # What subclasses say ------------------------------------------------------------------------
 
@@ -262,14 +260,14 @@ class CloseWindows(beam.DoFn, Generic[B]):
     ) -> Iterator[Any]:
         key, (start, end, block) = element
         bounds, now = (start, end), self._now(clock)
-        if self._schedule.expires(bounds) <= now:
-            reason = TOO_LATE if self._schedule.gather_late else LATE
+        if self.schedule.expires(bounds) <= now:
+            reason = TOO_LATE if self.schedule.gather_late else LATE
             yield from self.refuse(key, bounds, block, reason)
             return
         waiting.add((start, end, block))
         count = (num_waiting.read() or 0) + 1
         if count >= COMPACT_AT:
-            merged = self._schedule.merged(waiting.read(), closed.read())
+            merged = self.schedule.merged(waiting.read(), closed.read())
             self._keep(waiting, num_waiting, [(b, self.add_up(blocks)) for b, blocks in merged])
         else:
             num_waiting.write(count)
@@ -294,12 +292,12 @@ class CloseWindows(beam.DoFn, Generic[B]):
         clock.write(now)
         done: list[Bounds] = list(closed.read())
         left: list[tuple[Bounds, B]] = []
-        for bounds, blocks in self._schedule.merged(waiting.read(), done):
+        for bounds, blocks in self.schedule.merged(waiting.read(), done):
             block = self.add_up(blocks)
-            late = self._schedule.is_late(bounds, done)
-            last = self._schedule.expires(bounds) <= now
+            late = self.schedule.is_late(bounds, done)
+            last = self.schedule.expires(bounds) <= now
             found = None
-            if last or (self._schedule.closes(bounds) <= now and not late):
+            if last or (self.schedule.closes(bounds) <= now and not late):
                 found = self.close(key, bounds, block, last, late)
             rest = block if found is None else found.rest
             if rest is not None and not last:
@@ -312,8 +310,8 @@ class CloseWindows(beam.DoFn, Generic[B]):
         closed.clear()
         coming = [bounds for bounds, _ in left]
         for bounds in done:
-            waited_for = any(self._schedule.is_late(place, [bounds]) for place, _ in left)
-            if self._schedule.expires(bounds) > now or waited_for:
+            waited_for = any(self.schedule.is_late(place, [bounds]) for place, _ in left)
+            if self.schedule.expires(bounds) > now or waited_for:
                 closed.add(bounds)
                 coming.append(bounds)
         self._plan(due, planned, self._next(coming, now))
@@ -325,8 +323,8 @@ class CloseWindows(beam.DoFn, Generic[B]):
     def _next(self, windows: Iterable[Bounds], now: int) -> int | None:
         """The first time after now at which one of the windows closes or is forgotten."""
         times = (
-            at for bounds in windows for at in (self._schedule.closes(bounds),
-                                                self._schedule.expires(bounds))
+            at for bounds in windows for at in (self.schedule.closes(bounds),
+                                                self.schedule.expires(bounds))
         )  # fmt: skip
         return min((at for at in times if now < at < MAX_TIMESTAMP.micros), default=None)
 

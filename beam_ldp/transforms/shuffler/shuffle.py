@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +72,7 @@ from beam_ldp.transforms.shuffler.sums import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Shuffle(beam.PTransform):
     """Drops ids, order and times of the reports and releases them, or their sum, together.
 
@@ -112,38 +114,33 @@ class Shuffle(beam.PTransform):
             that fire more than once, and for several messages per user.
     """
 
-    def __init__(
-        self,
-        randomizer: LocalRandomizer,
-        min_reports: int,
-        output: Literal["reports", "statistic"] = "reports",
-        scope: Literal["batch", "global"] = "batch",
-        *,
-        groups: Domain | str | Path | None = None,
-        num_shards: int | None = None,
-        windows: WindowRules = DEFAULT_RULES,
-    ) -> None:
-        super().__init__()
-        self._carried = PortableRandomizer(randomizer)
-        self._min_reports = check_min_reports(min_reports)
+    randomizer: LocalRandomizer
+    min_reports: int
+    output: Literal["reports", "statistic"] = "reports"
+    scope: Literal["batch", "global"] = "batch"
+    _: KW_ONLY
+    groups: Domain | PortableDomain | str | Path | None = None
+    num_shards: int | None = None
+    windows: WindowRules = DEFAULT_RULES
+
+    def __post_init__(self) -> None:
+        self._carried = PortableRandomizer(self.randomizer)
+        self.min_reports = check_min_reports(self.min_reports)
+        output, scope, num_shards = self.output, self.scope, self.num_shards
         if output not in ("reports", "statistic"):
             raise ValueError(f'output must be "reports" or "statistic", got {output!r}')
         if scope not in ("batch", "global"):
             raise ValueError(f'scope must be "batch" or "global", got {scope!r}')
-        if output == "reports" and scope == "global" and randomizer.messages_per_user > 1:
+        if output == "reports" and scope == "global" and self.randomizer.messages_per_user > 1:
             raise ValueError(
                 'scope="global" takes mechanisms of one message per user, got '
-                f"{randomizer.messages_per_user}: the shard of a user would link the user's "
+                f"{self.randomizer.messages_per_user}: the shard of a user would link the user's "
                 'messages. Use output="statistic", where every report hides among all, or '
                 'scope="batch"'
             )
         if num_shards is not None and (num_shards < 1 or num_shards & (num_shards - 1)):
             raise ValueError(f"num_shards must be a power of two, got {num_shards}")
-        self._output = output
-        self._scope = scope
-        self._groups = None if groups is None else PortableDomain(groups)
-        self._num_shards = num_shards
-        self._windows = windows
+        self._groups = None if self.groups is None else PortableDomain.of(self.groups)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         parts, withheld = self.parts(pcoll)
@@ -157,19 +154,19 @@ class Shuffle(beam.PTransform):
         An engine may copy a union of collections; what is added up afterwards can be added up part
         by part, where the reports are.
         """
-        task = task_of(self._carried.randomizer)
+        task = task_of(self.randomizer)
         element = expect("Shuffle", pcoll, ReportBlock, task=task)
-        check_windows("Shuffle", pcoll, self._windows.public_bounds)
+        check_windows("Shuffle", pcoll, self.windows.public_bounds)
         grouped = self._groups is not None
         if grouped and element.keyed:
             raise ValueError("groups must be None where elements are (key, block)")
-        gate = Gate("Shuffle", self._carried, element, self._min_reports, self._groups)
+        gate = Gate("Shuffle", self._carried, element, self.min_reports, self._groups)
         if is_streamed(pcoll):
             check_streamed("Shuffle", pcoll)
-            parts, withheld = shuffle_in_windows(pcoll, gate, self._output, self._windows)
-        elif self._output == "statistic":
+            parts, withheld = shuffle_in_windows(pcoll, gate, self.output, self.windows)
+        elif self.output == "statistic":
             parts, withheld = _sum_all(pcoll, gate)
-        elif self._scope == "batch" and not self._together(pcoll):
+        elif self.scope == "batch" and not self._together(pcoll):
             parts, withheld = shuffle_in_batches(pcoll, gate)
         else:
             check_fires_once(
@@ -178,12 +175,12 @@ class Shuffle(beam.PTransform):
                 "a late report would be counted with a crowd that has left already. The other "
                 "forms of output count every firing by itself",
             )
-            randomizer = self._carried.randomizer
-            shards = self._num_shards or shards_for(randomizer, self._min_reports)
-            exchanges = min(shards, exchanges_for(randomizer, self._min_reports))
+            randomizer = self.randomizer
+            shards = self.num_shards or shards_for(randomizer, self.min_reports)
+            exchanges = min(shards, exchanges_for(randomizer, self.min_reports))
             parts, withheld = shuffle_globally(pcoll, gate, shards, exchanges)
         if not (grouped or element.keyed):
-            kind = ShuffledSum if self._output == "statistic" else ShuffledBlock
+            kind = ShuffledSum if self.output == "statistic" else ShuffledBlock
             parts = [
                 part | f"Drop key {i}" >> beam.Values().with_output_types(kind)
                 for i, part in enumerate(parts)
@@ -192,32 +189,31 @@ class Shuffle(beam.PTransform):
 
     def _together(self, pcoll: beam.PCollection) -> bool:
         """Whether a batch is more than a worker should hold, and can be permuted by an exchange."""
-        randomizer = self._carried.randomizer
-        large = self._min_reports * report_bytes(randomizer) > LARGE_BATCH_BYTES
+        randomizer = self.randomizer
+        large = self.min_reports * report_bytes(randomizer) > LARGE_BATCH_BYTES
         return large and randomizer.messages_per_user == 1 and fires_once(pcoll)
 
     def display_data(self) -> dict[str, Any]:
         return {
-            "min_reports": self._min_reports,
-            "output": self._output,
-            "scope": self._scope if self._output == "reports" else "sum",
+            "min_reports": self.min_reports,
+            "output": self.output,
+            "scope": self.scope if self.output == "reports" else "sum",
         }
 
 
+@dataclass(eq=False, repr=False)
 class ShuffleInParts(beam.PTransform):
     """A `Shuffle` whose output is the tuple of its parts; the first one has `withheld`."""
 
-    def __init__(self, shuffle: Shuffle) -> None:
-        super().__init__()
-        self._shuffle = shuffle
+    shuffle: Shuffle
 
     def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        parts, withheld = self._shuffle.parts(pcoll)
+        parts, withheld = self.shuffle.parts(pcoll)
         parts[0].withheld = withheld
         return tuple(parts)
 
     def display_data(self) -> dict[str, Any]:
-        return self._shuffle.display_data()
+        return self.shuffle.display_data()
 
 
 def _sum_all(
@@ -285,6 +281,7 @@ def _concatenate(blocks: list[ReportBlock]) -> ReportBlock:
     )
 
 
+@dataclass(eq=False)
 class _Release(CloseWindows[Any]):
     """Lets the reports of a window out, or their sum, if there are enough.
 
@@ -292,25 +289,23 @@ class _Release(CloseWindows[Any]):
     at the price of all of them.
     """
 
-    def __init__(self, schedule: WindowSchedule, gate: Gate) -> None:
-        super().__init__(schedule)
-        self._gate = gate
+    gate: Gate
 
     def setup(self) -> None:
-        self._exit = Exit(self._gate)
+        self._exit = Exit(self.gate)
 
     def add_up(self, blocks: list[Any]) -> Any:
         if len(blocks) == 1:
             return blocks[0]
         if isinstance(blocks[0], ReportBlock):
             return _concatenate(blocks)
-        adder = SumStatistics(self._gate.carried)
+        adder = SumStatistics(self.gate.carried)
         return adder.merge_accumulators([adder.create_accumulator(), *blocks])
 
     def close(
         self, key: Any, bounds: Bounds, block: Any, last: bool, late: bool
     ) -> WindowEnd[Any] | None:
-        if block.num_reports >= self._gate.min_reports:
+        if block.num_reports >= self.gate.min_reports:
             leaving = self._exit.let_out(key, block.num_reports, self._as_released(block, late))
             return WindowEnd([(bounds, leaving)])
         return WindowEnd([self._withheld(key, bounds, block, TOO_FEW, late)]) if last else None
@@ -327,7 +322,7 @@ class _Release(CloseWindows[Any]):
     def _as_released(self, block: Any, late: bool) -> ShuffledSum | ShuffledBlock:
         if isinstance(block, StatisticBlock):
             return as_released(block, late)
-        reports = permute(block.reports, self._gate.carried.randomizer.messages_per_user)
+        reports = permute(block.reports, self.gate.carried.randomizer.messages_per_user)
         return ShuffledBlock(reports, block.mechanism_digest, len(reports), block.simulated, late)
 
 

@@ -321,14 +321,14 @@ class SumReports(TakesReports):
         self._sums = {}
 
 
+@dataclass(eq=False)
 class SumStatistics(beam.CombineFn):
     """Adds `StatisticBlock`s or `ShuffledSum`s. Only the first accumulator is changed in place."""
 
-    def __init__(self, carried: PortableRandomizer) -> None:
-        self._carried = carried
+    carried: PortableRandomizer
 
     def create_accumulator(self) -> StatisticBlock:
-        return zero_statistic(self._carried.randomizer)
+        return zero_statistic(self.carried.randomizer)
 
     def add_input(
         self, accumulator: StatisticBlock, element: StatisticBlock | ShuffledSum
@@ -372,12 +372,11 @@ def combine_sums(carried: PortableRandomizer, label: str) -> beam.PTransform:
     return label >> beam.CombinePerKey(SumStatistics(carried))
 
 
+@dataclass(eq=False, repr=False)
 class _CombineInTree(beam.PTransform):
     """Sums parts of every key, then the parts; Beam's own fan-out would pickle what it sends."""
 
-    def __init__(self, carried: PortableRandomizer) -> None:
-        super().__init__()
-        self._carried = carried
+    carried: PortableRandomizer
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         key, block = pcoll.element_type.tuple_types
@@ -385,10 +384,10 @@ class _CombineInTree(beam.PTransform):
         return (
             pcoll
             | "Part" >> beam.ParDo(_ToPart()).with_output_types(part)
-            | "Add in parts" >> beam.CombinePerKey(SumStatistics(self._carried))
+            | "Add in parts" >> beam.CombinePerKey(SumStatistics(self.carried))
             | "Drop part"
             >> beam.MapTuple(_drop_part).with_output_types(typehints.Tuple[key, block])
-            | "Add parts" >> beam.CombinePerKey(SumStatistics(self._carried))
+            | "Add parts" >> beam.CombinePerKey(SumStatistics(self.carried))
         )
 
 

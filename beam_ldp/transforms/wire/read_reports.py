@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from beam_ldp.transforms.device.side import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, LeveledBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.set_digests import KEPT_PIECE, DigestSet, pieces_of
-from beam_ldp.transforms.elements.stages import ReasonCounters, counter
+from beam_ldp.transforms.elements.stages import ReasonCounters, counter, typed_outputs
 from beam_ldp.transforms.wire.file_parts import (
     BINARY,
     CHANGED,
@@ -158,7 +158,7 @@ PIECES = "pieces"
 Edges = tuple[int, list[Row]]  # where a stretch begins, and its outer ranges
 
 
-class Tally(NamedTuple):
+class FileTally(NamedTuple):
     """What was received of a file.
 
     Attributes:
@@ -211,6 +211,7 @@ class _Read(beam.DoFn):
         yield from self._of_files(data, ends[middle:])
 
 
+@dataclass(eq=False)
 class ListIds(_Read):
     """The first pass: ids of the sound envelopes of a part of a file.
 
@@ -218,30 +219,28 @@ class ListIds(_Read):
     of the group of ids that they belong to. Second: `(name of the part, (part, digest))`.
     """
 
-    def __init__(self, terms: PortableTerms, aside: Aside) -> None:
-        super().__init__(terms)
-        self._aside = aside
+    aside: Aside
 
     def process(self, part: FilePart) -> Iterator[Any]:
         reader = PartReader(part, self._margin)
         for start, _, found in self._stretches(part, reader):
             for number, content in listed_ids(found, part.num_parts, part.routing):
-                yield number, (part.path, start, part.start, self._aside.keep(content))
+                yield number, (part.path, start, part.start, self.aside.keep(content))
         yield TaggedOutput(PARTS, (part.name, (part, reader.digest)))
 
 
+@dataclass(eq=False)
 class TakeOnce(_Read):
     """The second pass: reports of the sound envelopes that are no copies.
 
     In: `(name, {"parts": [(part, digest)], "copies": [StoredBytes]})`. Out: `ReportBlock`s, or
-    `LeveledBlock`s where `keep_ids` says so;
-    beside them `BadRowBlock`s, the ranges at the edges of the part, a `Tally`, with the path, and
-    where `pieces` keeps them, pieces of the set of all envelopes that count.
+    `LeveledBlock`s where `keep_ids` says so; beside them `BadRowBlock`s, the ranges at the edges of
+    the part, a `FileTally` with the path, and where `pieces` keeps them, pieces of the set of all
+    envelopes that count.
     """
 
-    def __init__(self, terms: PortableTerms, keep_ids: bool, pieces: Aside | None) -> None:
-        super().__init__(terms)
-        self._keep_ids, self._pieces = keep_ids, pieces
+    keep_ids: bool
+    pieces: Aside | None
 
     def setup(self) -> None:
         super().setup()
@@ -282,14 +281,14 @@ class TakeOnce(_Read):
         if isinstance(self._terms, GroupTerms):
             groups = np.repeat(found.groups[taken], counts)
         self._received.inc(len(reports))
-        ids = found.ids[taken] if self._keep_ids else None
+        ids = found.ids[taken] if self.keep_ids else None
         for path, _, inside in part.by_file(found.offsets[taken]):
             of_file = counts[inside]
-            tally = Tally(int(of_file.sum()), len(of_file), int(of_file.max()))
+            tally = FileTally(int(of_file.sum()), len(of_file), int(of_file.max()))
             yield TaggedOutput(TALLIES, (path, tally))
-        if self._pieces is not None:
+        if self.pieces is not None:
             records = set_records(found.ids[taken], self._randomizer.pack_each(reports))
-            for piece in pieces_of(records, part.num_parts, self._pieces.keep):
+            for piece in pieces_of(records, part.num_parts, self.pieces.keep):
                 yield TaggedOutput(PIECES, piece)
         for start in range(0, len(reports), self._rows):
             rows = slice(start, start + self._rows)
@@ -356,6 +355,7 @@ ID_BYTES_AT_A_TIME = 1 << 28
 _Name = typehints.Tuple[str, int]
 
 
+@dataclass(eq=False, repr=False)
 class ReadReports(beam.PTransform):
     """Reads files of envelopes into the reports that `Shuffle` takes.
 
@@ -377,7 +377,7 @@ class ReadReports(beam.PTransform):
 
     Takes the root of a pipeline. Files whose names begin with `_` or `.` or end in `.json` are left
     out. Compressed files are recognised by their ending. The attribute `received` of the result
-    holds a `Tally` for every file with reports that count, as `(path, Tally)`.
+    holds a `FileTally` for every file with reports that count, as `(path, FileTally)`.
 
     Args:
         patterns: paths and globs, on any file system that Beam knows; a folder stands for the files
@@ -401,87 +401,81 @@ class ReadReports(beam.PTransform):
             be read or changes meanwhile.
     """
 
-    def __init__(
-        self,
-        patterns: str | Sequence[str],
-        terms: ReleaseTerms,
-        *,
-        groups: Domain | str | Path | None = None,
-        id_bytes: int = ID_BYTES_AT_A_TIME,
-        scratch: str | None = None,
-        keep_ids: bool = False,
-        digest: bool = False,
-    ) -> None:
-        super().__init__()
-        for name, given in (("keep_ids", keep_ids), ("digest", digest)):
-            if given and (groups is not None or terms.max_reports > 1):
+    patterns: str | Sequence[str]
+    terms: ReleaseTerms
+    _: KW_ONLY
+    groups: Domain | str | Path | None = None
+    id_bytes: int = ID_BYTES_AT_A_TIME
+    scratch: str | None = None
+    keep_ids: bool = False
+    digest: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("keep_ids", "digest"):
+            if getattr(self, name) and (self.groups is not None or self.terms.max_reports > 1):
                 raise ValueError(
                     f"{name} must be false for groups, and for envelopes of many reports"
                 )
-        self._keep_ids, self._digest = keep_ids, digest
-        if isinstance(id_bytes, bool) or id_bytes != int(id_bytes) or id_bytes < 1:
-            raise ValueError(f"id_bytes must be an integer >= 1, got {id_bytes}")
-        self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-        self._terms = PortableTerms(terms, groups)
-        self._smallest = terms.envelope_bytes(1)
-        self._id_bytes = int(id_bytes)
-        self._aside = Aside("" if scratch is None else scratch.rstrip("/"))
+        asked = self.id_bytes
+        if isinstance(asked, bool) or asked != int(asked) or asked < 1:
+            raise ValueError(f"id_bytes must be an integer >= 1, got {asked}")
+        listed = (self.patterns,) if isinstance(self.patterns, str) else self.patterns
+        self._patterns = tuple(listed)
+        self._terms = PortableTerms(self.terms, self.groups)
+        self._aside = Aside("" if self.scratch is None else self.scratch.rstrip("/"))
 
     def expand(self, root: Any) -> beam.PCollection:
         pipeline = root.pipeline if hasattr(root, "pipeline") else root
-        listed = (
+        finding = beam.FlatMap(find_parts, int(self.id_bytes), self.terms.envelope_bytes(1))
+        of_part = typehints.Tuple[_Name, Any]
+        found = (
             pipeline
             | "Patterns" >> beam.Create([self._patterns])
-            | "Find files" >> beam.FlatMap(find_parts, self._id_bytes, self._smallest)
+            | "Find files" >> finding
             # Fixes the parts and the routing of ids before anything is read.
             | "Spread parts" >> beam.Reshuffle()
-            | "List ids"
-            >> beam.ParDo(ListIds(self._terms, self._aside)).with_outputs(PARTS, main="ids")
         )
-        listed.ids.element_type = typehints.Tuple[int, Any]
-        listed[PARTS].element_type = typehints.Tuple[_Name, Any]
+        listing = beam.ParDo(ListIds(self._terms, self._aside))
+        ids, parts = typed_outputs(
+            found, "List ids", listing, typehints.Tuple[int, Any], **{PARTS: of_part}
+        )
         copies = (
-            listed.ids
+            ids
             | "By id" >> beam.GroupByKey()
-            | "Copies"
-            >> beam.FlatMap(copies_of, self._aside).with_output_types(typehints.Tuple[_Name, Any])
+            | "Copies" >> beam.FlatMap(copies_of, self._aside).with_output_types(of_part)
         )
-        out = (
-            {"parts": listed[PARTS], "copies": copies}
-            | "By part" >> beam.CoGroupByKey()
-            | "Take once"
-            >> beam.ParDo(
-                TakeOnce(self._terms, self._keep_ids, self._aside if self._digest else None)
-            ).with_outputs(BAD_REPORTS, EDGES, TALLIES, PIECES, main="reports")
+        pieces = self._aside if self.digest else None
+        reports, bad, edges, tallies, *kept = typed_outputs(
+            {"parts": parts, "copies": copies} | "By part" >> beam.CoGroupByKey(),
+            "Take once",
+            beam.ParDo(TakeOnce(self._terms, self.keep_ids, pieces)),
+            LeveledBlock if self.keep_ids else ReportBlock,
+            **{
+                BAD_REPORTS: BadRowBlock,
+                EDGES: typehints.Tuple[str, Any],
+                TALLIES: typehints.Tuple[str, Any],
+                **({PIECES: KEPT_PIECE} if self.digest else {}),
+            },
         )
-        reports: beam.PCollection = out.reports
-        reports.element_type = LeveledBlock if self._keep_ids else ReportBlock
-        reports.bad_rows = self._refused(out)
-        out[TALLIES].element_type = typehints.Tuple[str, Any]
-        reports.received = out[TALLIES] | "Received" >> beam.CombinePerKey(_add)
-        if self._digest:
-            out[PIECES].element_type = KEPT_PIECE
-            reports.digest = out[PIECES] | "Digest" >> DigestSet(self._terms.terms.identity)
-        return reports
-
-    def _refused(self, out: Any) -> beam.PCollection:
-        out[EDGES].element_type = typehints.Tuple[str, Any]
-        out[BAD_REPORTS].element_type = BadRowBlock
         joined = (
-            out[EDGES]
+            edges
             | "By file" >> beam.GroupByKey()
             | "Join" >> beam.ParDo(JoinEdges()).with_output_types(BadRowBlock)
         )
-        return (out[BAD_REPORTS], joined) | "All refused" >> beam.Flatten()
+        reports.bad_rows = (bad, joined) | "All refused" >> beam.Flatten()
+        reports.received = tallies | "Received" >> beam.CombinePerKey(_add)
+        if self.digest:
+            reports.digest = kept[0] | "Digest" >> DigestSet(self.terms.identity)
+        return reports
 
     def display_data(self) -> dict[str, Any]:
         return {"patterns": ", ".join(self._patterns)}
 
 
-def _add(tallies: Iterable[Tally]) -> Tally:
+def _add(tallies: Iterable[FileTally]) -> FileTally:
     """What was received of a file in all of its parts."""
     listed = list(tallies)
     if not listed:
-        return Tally(0, 0, 0)
+        return FileTally(0, 0, 0)
     reports, envelopes, largest = zip(*listed)
-    return Tally(sum(reports), sum(envelopes), max(largest))
+    return FileTally(sum(reports), sum(envelopes), max(largest))

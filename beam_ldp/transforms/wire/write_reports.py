@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from beam_ldp.transforms.shuffler.sums import MismatchError, check_digest, parts
 from beam_ldp.transforms.wire.file_parts import BINARY, SUFFIX, PortableTerms
 
 
+@dataclass(eq=False, repr=False)
 class WriteReports(beam.PTransform):
     """Packs reports into envelopes and writes them to files: what leaves the device, or the edge.
 
@@ -59,32 +59,37 @@ class WriteReports(beam.PTransform):
             and those of people would be mixed.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        terms: ReleaseTerms,
-        *,
-        groups: Domain | str | Path | None = None,
-        num_files: int = 4,
-    ) -> None:
-        super().__init__()
-        _check_number(num_files)
-        self._folder = folder.rstrip("/")
-        self._num_files = num_files
-        self._terms = PortableTerms(terms, groups)
+    folder: str
+    terms: ReleaseTerms
+    _: KW_ONLY
+    groups: Domain | str | Path | None = None
+    num_files: int = 4
+
+    def __post_init__(self) -> None:
+        check_integer("num_files", self.num_files, 1)
+        self._terms = PortableTerms(self.terms, self.groups)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("WriteReports", pcoll, ReportBlock, LeveledBlock)
-        packed = pcoll | "Pack" >> beam.ParDo(
-            PackReports(self._terms, self._num_files)
-        ).with_output_types(typehints.Tuple[int, bytes])
-        return packed | "Files" >> _WriteFiles(self._folder)
+        return self._filed(pcoll, "Pack", PackReports(self._terms, self.num_files))
+
+    def _filed(self, pcoll: beam.PCollection, label: str, packing: beam.DoFn) -> beam.PCollection:
+        """Numbered envelopes, in the files of their numbers."""
+        doer = beam.ParDo(packing).with_output_types(typehints.Tuple[int, bytes])
+        return (
+            pcoll
+            | label >> doer
+            # The exchange is a checkpoint, too: a file that is written again holds the same bytes.
+            | "By file" >> beam.GroupByKey()
+            | "Write" >> beam.Map(_write_file, self.folder.rstrip("/")).with_output_types(str)
+        )
 
     def display_data(self) -> dict[str, Any]:
-        return {"folder": self._folder, "num_files": self._num_files}
+        return {"folder": self.folder.rstrip("/"), "num_files": self.num_files}
 
 
-class WriteMemoizedReports(beam.PTransform):
+@dataclass(eq=False, repr=False)
+class WriteMemoizedReports(WriteReports):
     """Randomizes values with memoized noise and writes the reports: what an edge runs that may run
     again.
 
@@ -107,56 +112,24 @@ class WriteMemoizedReports(beam.PTransform):
             for simulated terms; at run time for blocks without user ids.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        terms: ReleaseTerms,
-        noise: NoiseSource,
-        *,
-        groups: Domain | str | Path | None = None,
-        num_files: int = 4,
-    ) -> None:
-        super().__init__()
-        if terms.simulated:
+    noise: NoiseSource
+
+    def __post_init__(self) -> None:
+        if self.terms.simulated:
             raise ValueError("terms.simulated must be false: memoized noise is no simulation")
-        if not noise.memoized:
+        if not self.noise.memoized:
             raise ValueError("noise must be memoized: give it a key_file")
-        if noise.identity != terms.identity:
+        if self.noise.identity != self.terms.identity:
             raise ValueError("noise must be drawn under the identity of the terms")
-        _check_number(num_files)
-        self._folder = folder.rstrip("/")
-        carried = PortableTerms(terms, groups)
-        self._doer = _PackPeople(carried, noise, num_files)
+        super().__post_init__()
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("WriteMemoizedReports", pcoll, ValueBlock)
-        packed = pcoll | "Randomize and pack" >> beam.ParDo(self._doer).with_output_types(
-            typehints.Tuple[int, bytes]
-        )
-        return packed | "Files" >> _WriteFiles(self._folder)
+        packing = _PackPeople(self._terms.carried, self.noise, False, self._terms, self.num_files)
+        return self._filed(pcoll, "Randomize and pack", packing)
 
 
 _PLACES = 256 ** np.arange(3, -1, -1, dtype=np.int64)  # of the bytes of a number
-
-
-class _WriteFiles(beam.PTransform):
-    """Numbered envelopes to the files of their numbers."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__()
-        self._folder = folder
-
-    def expand(self, envelopes: beam.PCollection) -> beam.PCollection:
-        return (
-            envelopes
-            # The exchange is a checkpoint, too: a file that is written again holds the same bytes.
-            | "By file" >> beam.GroupByKey()
-            | "Write" >> beam.Map(_write_file, self._folder).with_output_types(str)
-        )
-
-
-def _check_number(num_files: int) -> None:
-    check_integer("num_files", num_files, 1)
 
 
 class _Packer:
@@ -211,16 +184,16 @@ class _Packer:
         return self._of_group[group]
 
 
+@dataclass(eq=False)
 class _PackPeople(RandomizeBlocks):
     """Values to envelopes of one person each."""
 
-    def __init__(self, terms: PortableTerms, noise: NoiseSource, num_files: int) -> None:
-        super().__init__(terms.carried, noise, False)
-        self._carried_terms, self._num_files = terms, num_files
+    terms: PortableTerms
+    num_files: int
 
     def setup(self) -> None:
         super().setup()
-        self._packer = _Packer(self._carried_terms, self._num_files)
+        self._packer = _Packer(self.terms, self.num_files)
 
     def _emit(self, key: Any, block: ValueBlock, window: Any) -> Iterator[tuple[int, bytes]]:
         start = 0
@@ -265,8 +238,7 @@ def _write_file(element: tuple[int, Iterable[bytes]], folder: str) -> str:
     number, envelopes = element
     path = f"{folder}/reports-{number:05d}{SUFFIX}"
     aside = f"{folder}/.{uuid.uuid4().hex}{SUFFIX}"
-    with contextlib.suppress(BeamIOError, OSError):  # it is there already
-        FileSystems.mkdirs(folder)
+    make_folder(folder)
     with FileSystems.create(aside, BINARY, "uncompressed") as stream:
         for envelope in envelopes:
             stream.write(envelope)
@@ -284,6 +256,7 @@ _SCHEMA = pa.schema(
 _ASIDE = ".unfinished"
 
 
+@dataclass(eq=False, repr=False)
 class WriteShuffledReports(beam.PTransform):
     """Writes permuted reports to Parquet files: one row per block, its reports packed.
 
@@ -308,19 +281,17 @@ class WriteShuffledReports(beam.PTransform):
         FileExistsError: at run time, if the folder holds such files.
     """
 
-    def __init__(self, folder: str, randomizer: LocalRandomizer) -> None:
-        super().__init__()
-        self._folder = folder.rstrip("/")
-        self._carried = PortableRandomizer(randomizer)
+    folder: str
+    randomizer: LocalRandomizer
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
-        written = []
+        folder, written = self.folder.rstrip("/"), []
+        doer = _WriteAside(folder, PortableRandomizer(self.randomizer))
         for i, part in enumerate(pcoll if isinstance(pcoll, tuple) else (pcoll,)):
             if expect("WriteShuffledReports", part, ShuffledBlock).keyed:
                 raise StageError(
                     "WriteShuffledReports takes ShuffledBlock without keys: one folder per group"
                 )
-            doer = _WriteAside(self._folder, self._carried)
             named = typehints.Tuple[str, str]
             written.append(part | f"Write {i}" >> beam.ParDo(doer).with_output_types(named))
         together = written[0] if len(written) == 1 else written | "All files" >> beam.Flatten()
@@ -328,11 +299,11 @@ class WriteShuffledReports(beam.PTransform):
             together
             # Only the names that bundles which count have given come through here.
             | "Bring names together" >> beam.GroupByKey()
-            | "Publish" >> beam.FlatMap(_publish, self._folder).with_output_types(str)
+            | "Publish" >> beam.FlatMap(_publish, folder).with_output_types(str)
         )
 
     def display_data(self) -> dict[str, Any]:
-        return {"folder": self._folder}
+        return {"folder": self.folder}
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_ldp.randomizers.domain import OTHER
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.wire import (
     EnvelopeError,
@@ -35,29 +35,27 @@ from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import DEAD_LETTER
 from beam_ldp.transforms.budgeted import charge
 from beam_ldp.transforms.collector.side import CollectorSide
-from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import ORIGIN_BYTES, DeviceSide
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.stages import counter, typed_outputs
 from beam_ldp.transforms.files import reason
-from beam_ldp.transforms.queries import Query
-from beam_ldp.transforms.questions import SurveyQuery
 from beam_ldp.transforms.wire.file_parts import BINARY, PortableTerms
 from beam_ldp.transforms.wire.read_reports import DUPLICATE
 from beam_ldp.transforms.wire.write_reports import PackReports
 from beam_ldp.transforms.yaml.config import (
+    ANY_QUESTION,
+    NEEDED,
+    SECTIONS,
+    Asked,
     How,
+    Key,
+    Section,
     check_columns,
-    frequency_query,
-    how,
-    mean_query,
-    size_of,
     strict,
-    survey_query,
 )
-from beam_ldp.transforms.yaml.rows import TEXT, OutputNames, rows_for
+from beam_ldp.transforms.yaml.rows import OUTPUTS, AskedRelease, RowOutputs
 
 ENVELOPE = "envelope"  # the column
 BYTES, BASE64 = "bytes", "base64"
@@ -66,78 +64,58 @@ _NOT_ENCODED = "not base64"
 _MISSING = "missing column"
 
 
-def _query(
-    column: Any, domain: Any, bins: Any, other: Any, ranges: Any, questions: Any, bad_rows: str
-) -> Query:
-    """What is asked, by what is given of it."""
-    if questions is not None:
-        if not (column is None and domain is None and bins is None and ranges is None):
-            raise SettingError("questions say their own column, domain and bins")
-        return survey_query(questions, bad_rows)
-    if column is None:
-        raise SettingError("column is missing: or questions, where several are asked")
-    if ranges is not None:
-        if not (domain is None and bins is None):
-            raise SettingError("ranges are for means, and domain and bins for frequencies")
-        return mean_query(column, ranges, bad_rows)
-    return frequency_query(column, domain, bins, other, bad_rows)
-
-
-class _Half(beam.PTransform):
+@dataclass(eq=False, repr=False)
+class _Half(AskedRelease):
     """What both halves agree on: the release, whose terms stand in every envelope.
 
-    Attributes:
-        query, told: what is asked, and how.
-        estimate: the release in one piece, which says its mechanism and identity.
-        terms: of the release.
+    Args:
+        terms_file: path of the file with the terms of the release; "" for none.
     """
 
-    def __init__(self, query: Query, told: How) -> None:
-        super().__init__()
-        if not (told.noise.dataset and told.noise.id):
+    terms_file: str
+
+    def __post_init__(self) -> None:
+        noise = self.told.noise
+        if not (noise.dataset and noise.id):
             raise SettingError(
                 "{release.dataset} and {release.id} are missing: they name the release, and every "
                 "envelope says which it is of"
             )
-        release = told.release(query, 0 if isinstance(query, SurveyQuery) else size_of(query))
-        self.query, self.told = query, told
-        self.estimate = PrivateEstimate(release.pop("randomizer"), query, **release)
-        identity = self.estimate.identity
-        assert identity is not None
-        self.terms = ReleaseTerms(self.estimate.randomizer, identity, told.noise.simulated)
+        whole = self.estimate()
+        assert whole.identity is not None
+        assert isinstance(whole.randomizer, LocalRandomizer)  # of questions of one round
+        self.terms = ReleaseTerms(whole.randomizer, whole.identity, noise.simulated)
 
 
+@dataclass(eq=False, repr=False)
 class RandomizeRows(_Half):
-    """The device's half: rows to envelopes.
+    """The device's half: rows to envelopes. It writes the file of the terms.
 
     In: rows. Out: rows with the column `envelope`.
 
     Args:
-        query, told: as in `_Half`.
         encoding: "bytes" or "base64".
-        terms: path of a file that the terms of the release are written to; "" for none.
-        outputs: beside the rows.
     """
 
-    def __init__(
-        self, query: Query, told: How, outputs: OutputNames, *, encoding: str, terms: str
-    ) -> None:
-        super().__init__(query, told)
-        _check_encoding(encoding)
-        if told.charge.ledger:
+    encoding: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoding not in (BYTES, BASE64):
+            raise SettingError(f"encoding must be {BYTES} or {BASE64}", self.encoding)
+        if self.told.charge.ledger:
             raise SettingError(
                 "{release.ledger} is for CollectReports: the budget is charged where estimates are "
                 "released, not where reports are sent"
             )
-        self._encoding, self._path, self._outputs = encoding, terms, outputs
 
     def expand(self, pcoll: beam.PCollection) -> Any:
         told, query = self.told, self.query
         check_columns(pcoll, query, told.people)
-        if self._path:
-            agree_on(self._path, self.terms)
+        if self.terms_file:
+            agree_on(self.terms_file, self.terms)
         device = DeviceSide(
-            query.encoder(self.terms.randomizer, told.people),
+            query.encode(self.terms.randomizer, told.people),
             self.terms.randomizer,
             noise=NoiseSource(self.terms.identity, seed=told.noise.seed),
             one_each=told.people.id is not None,
@@ -147,17 +125,12 @@ class RandomizeRows(_Half):
         carried = PortableTerms(self.terms, told.people.groups)
         packed = found.reports | "Pack" >> beam.ParDo(PackReports(carried, 1))
         rows = packed | "Rows" >> beam.FlatMap(
-            _envelope_rows, self.terms.envelope_bytes(1), self._encoding
+            _envelope_rows, self.terms.envelope_bytes(1), self.encoding
         ).with_output_types(
-            RowTypeConstraint.from_fields([(ENVELOPE, bytes if self._encoding == BYTES else str)])
+            RowTypeConstraint.from_fields([(ENVELOPE, bytes if self.encoding == BYTES else str)])
         )
         late = [] if found.late is None else [found.late]
-        return self._outputs.of(rows, found.bad_rows, late)
-
-
-def _check_encoding(encoding: str) -> None:
-    if encoding not in (BYTES, BASE64):
-        raise SettingError(f"encoding must be {BYTES} or {BASE64}", encoding)
+        return self.outputs.of(rows, found.bad_rows, late)
 
 
 def _envelope_rows(element: tuple[int, bytes], length: int, encoding: str) -> Iterator[beam.Row]:
@@ -192,36 +165,25 @@ def read_terms(path: str) -> ReleaseTerms:
         raise SettingError(f"terms {path} cannot be read ({reason(path, error)})") from None
 
 
+@dataclass(eq=False, repr=False)
 class CollectRows(_Half):
-    """The collector's half: envelopes to rows of estimates.
+    """The collector's half: envelopes to rows of estimates. It reads the file of the terms.
 
-    In: rows with the column `envelope`, bounded. Out: rows as `ToRows` makes them.
+    In: rows with the column `envelope`, bounded. Out: rows as `EstimateToRows` makes them.
 
     Args:
-        query, told: as in `_Half`.
-        terms: path of the file that `RandomizeRows` wrote; "" for none.
-        one_row_each, level, times, outputs: as in `EstimateToRows`.
+        one_row_each: as in `EstimateToRows`.
     """
 
-    def __init__(
-        self,
-        query: Query,
-        told: How,
-        outputs: OutputNames,
-        *,
-        terms: str,
-        one_row_each: bool,
-        level: float,
-        times: str,
-    ) -> None:
-        if told.charge.people_store is not None:
+    one_row_each: bool
+
+    def __post_init__(self) -> None:
+        if self.told.charge.people_store is not None:
             raise SettingError("{release.people_store} needs ids of people, which reports lack")
-        super().__init__(query, told)
-        self._one_row_each = one_row_each
-        if terms:
-            self._agree(read_terms(terms), terms)
-        self._rows = rows_for(query, told, level, times)
-        self._outputs, self._budget = outputs, told.budget()
+        super().__post_init__()
+        if self.terms_file:
+            self._agree(read_terms(self.terms_file), self.terms_file)
+        self._budget = self.told.budget()
 
     def _agree(self, found: ReleaseTerms, path: str) -> None:
         """Take the terms that devices have: their mechanism and its seeds."""
@@ -247,7 +209,7 @@ class CollectRows(_Half):
         estimator = query.estimator(
             randomizer,
             least,
-            sampling="iid" if told.people.id is not None and not self._one_row_each else "fixed",
+            sampling="iid" if told.people.id is not None and not self.one_row_each else "fixed",
         )
         collector = CollectorSide(
             randomizer,
@@ -267,10 +229,11 @@ class CollectRows(_Half):
                 grouped=told.people.groups is not None,
                 question=query.name,
             )
-        rows = query.split(randomizer, found.releases) | "Rows" >> self._rows
-        return self._outputs.of(rows, opened.bad_rows, [found.withheld])
+        rows = query.split(randomizer, found.releases) | "Rows" >> self.rows()
+        return self.outputs.of(rows, opened.bad_rows, [found.withheld])
 
 
+@dataclass(eq=False, repr=False)
 class OpenEnvelopes(beam.PTransform):
     """Envelopes to reports, each checked and each once.
 
@@ -282,35 +245,33 @@ class OpenEnvelopes(beam.PTransform):
         terms: of the release.
     """
 
-    def __init__(self, terms: PortableTerms) -> None:
-        super().__init__()
-        self._terms = terms
+    terms: PortableTerms
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         sound, refused = typed_outputs(
             pcoll,
             "Check",
-            beam.ParDo(_Check(self._terms)),
+            beam.ParDo(_Check(self.terms)),
             typehints.Tuple[int, bytes],
             bad=BadRowBlock,
         )
         # By equal parts of the ids, which are random; sorted, so that a retry sees the same blocks.
         together = sound | "By id" >> beam.GroupByKey()
         reports, copies = typed_outputs(
-            together, "Take once", beam.ParDo(_Take(self._terms)), ReportBlock, bad=BadRowBlock
+            together, "Take once", beam.ParDo(_Take(self.terms)), ReportBlock, bad=BadRowBlock
         )
         reports.bad_rows = (refused, copies) | "All refused" >> beam.Flatten()
         return reports
 
 
+@dataclass(eq=False)
 class _Check(beam.DoFn):
     """Rows to envelopes that are of this release."""
 
-    def __init__(self, terms: PortableTerms) -> None:
-        self._carried = terms
+    carried: PortableTerms
 
     def setup(self) -> None:
-        self._terms = self._carried.any
+        self._terms = self.carried.any
         self._refused = counter("envelopes_refused")
 
     def process(self, row: Any) -> Iterator[Any]:
@@ -342,14 +303,14 @@ def _bad(reason: str, count: int = 1) -> BadRowBlock:
     return BadRowBlock("", None, np.zeros(count, np.uint8), (reason,))
 
 
+@dataclass(eq=False)
 class _Take(beam.DoFn):
     """The envelopes of some ids to blocks of reports; of those with one id the first."""
 
-    def __init__(self, terms: PortableTerms) -> None:
-        self._carried = terms
+    carried: PortableTerms
 
     def setup(self) -> None:
-        self._terms = self._carried.any
+        self._terms = self.carried.any
         randomizer = shared(self._terms).randomizer
         self._rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
         self._repeated = counter("envelopes_repeated")
@@ -397,107 +358,48 @@ class _Take(beam.DoFn):
         )
 
 
-@strict
+_NAMED = Key(Section, "dataset and id, which name the release; seed.", NEEDED)
+_CHARGED = Key(Section, "that of Randomize; ledger, and what else belongs to a charge.", NEEDED)
+_REFUSED = Key(Section | None, "where envelopes that are refused, and copies, are listed: output.")
+
+
+@strict(asked=ANY_QUESTION, told=SECTIONS.but(release=_NAMED), outputs=OUTPUTS.but(level=None))
 def Randomize(  # noqa: N802
-    privacy: Mapping[str, Any],
-    release: Mapping[str, Any],
-    column: Any = None,
-    domain: Any = None,
-    bins: Any = None,
-    other: str = OTHER,
-    ranges: Any = None,
-    questions: Sequence[Any] | None = None,
-    people: Mapping[str, Any] | None = None,
-    mechanism: Any = None,
-    shuffle: Mapping[str, Any] | None = None,
-    windows: Mapping[str, Any] | None = None,
+    *,
+    asked: Asked,
+    told: How,
     bad_rows: str = DEAD_LETTER,
     encoding: str = BYTES,
     terms: str = "",
-    times: str = TEXT,
-    error_handling: Mapping[str, Any] | None = None,
-    withheld: Mapping[str, Any] | None = None,
+    outputs: RowOutputs,
 ) -> beam.PTransform:
     """What devices send: one envelope for each person, with a report that protects their answer.
 
     Args:
-        privacy: as for PrivateFrequencies; the same for both halves.
-        release: dataset and id, which name the release; seed.
-        column: with the value, or the columns of a mean.
-        domain: as for PrivateFrequencies.
-        bins: as for PrivateFrequencies.
-        other: as for PrivateFrequencies.
-        ranges: of a mean, as for PrivateMean.
-        questions: as for PrivateQuestions, in place of column.
-        people: as for PrivateFrequencies.
-        mechanism: as for PrivateFrequencies.
-        shuffle: as for PrivateFrequencies; the same for both halves.
-        windows: as for PrivateFrequencies.
-        bad_rows: as for PrivateFrequencies.
+        bad_rows: dead-letter, or other or zero: to report rows that cannot be used as that.
         encoding: bytes, or base64 for sinks of text.
         terms: file that the terms of the release are written to, for CollectReports.
-        times: as for PrivateFrequencies.
-        error_handling: as for PrivateFrequencies.
-        withheld: as for PrivateFrequencies.
     """
-    query = _query(column, domain, bins, other, ranges, questions, bad_rows)
-    told = how(privacy, people, mechanism, shuffle, release, windows)
-    outputs = OutputNames(error_handling, withheld, times)
-    return RandomizeRows(query, told, outputs, encoding=encoding, terms=terms)
+    return RandomizeRows(asked(bad_rows), told, outputs, terms, encoding)
 
 
-@strict
+@strict(
+    asked=ANY_QUESTION,
+    told=SECTIONS.but(release=_CHARGED),
+    outputs=OUTPUTS.but(error_handling=_REFUSED),
+)
 def CollectReports(  # noqa: N802
-    privacy: Mapping[str, Any],
-    release: Mapping[str, Any],
-    column: Any = None,
-    domain: Any = None,
-    bins: Any = None,
-    other: str = OTHER,
-    ranges: Any = None,
-    questions: Sequence[Any] | None = None,
-    people: Mapping[str, Any] | None = None,
-    mechanism: Any = None,
-    shuffle: Mapping[str, Any] | None = None,
-    windows: Mapping[str, Any] | None = None,
+    *,
+    asked: Asked,
+    told: How,
     terms: str = "",
     one_row_each: bool = False,
-    level: float = 0.95,
-    times: str = TEXT,
-    error_handling: Mapping[str, Any] | None = None,
-    withheld: Mapping[str, Any] | None = None,
+    outputs: RowOutputs,
 ) -> beam.PTransform:
     """Estimates from what devices sent: envelopes of `Randomize`, each checked and taken once.
 
     Args:
-        privacy: that of Randomize.
-        release: that of Randomize; ledger, and what else belongs to a charge.
-        column: that of Randomize.
-        domain: that of Randomize.
-        bins: that of Randomize.
-        other: that of Randomize.
-        ranges: that of Randomize.
-        questions: those of Randomize.
-        people: those of Randomize.
-        mechanism: that of Randomize.
-        shuffle: min_reports, output, scope.
-        windows: as for PrivateFrequencies.
         terms: file that Randomize wrote: what devices ran, whatever a plan says today.
-        one_row_each: as for PrivateMean.
-        level: as for PrivateFrequencies.
-        times: as for PrivateFrequencies.
-        error_handling: where envelopes that are refused, and copies, are listed: output.
-        withheld: as for PrivateFrequencies.
+        one_row_each: declares that every id has one row, so that errors allow for no draw.
     """
-    query = _query(column, domain, bins, other, ranges, questions, DEAD_LETTER)
-    told = how(privacy, people, mechanism, shuffle, release, windows)
-    outputs = OutputNames(error_handling, withheld, times)
-    return CollectRows(
-        query,
-        told,
-        outputs,
-        terms=terms,
-        one_row_each=one_row_each,
-        level=level,
-        times=times,
-    )
+    return CollectRows(asked(DEAD_LETTER), told, outputs, terms, one_row_each)

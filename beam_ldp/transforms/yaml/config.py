@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import apache_beam as beam
 import numpy as np
@@ -58,27 +59,83 @@ _REFUSED = {
 }
 
 
-def strict(transform: Callable[..., beam.PTransform]) -> Callable[..., beam.PTransform]:
+NEEDED = inspect.Parameter.empty
+
+
+class Key(NamedTuple):
+    """A key that a transform takes: its type, what it means, and its default.
+
+    One whose default is `NEEDED` must be given.
+    """
+
+    kind: Any
+    meaning: str
+    default: Any = None
+
+
+class Group(NamedTuple):
+    """Keys that several transforms take, and what reads them as one argument."""
+
+    keys: Mapping[str, Key]
+    read: Callable[..., Any]
+
+    def but(self, **keys: Key | None) -> Group:
+        """The same with some keys that mean something else here, or are not taken (None)."""
+        changed = {name: keys.get(name, key) for name, key in self.keys.items()}
+        return Group({name: key for name, key in changed.items() if key is not None}, self.read)
+
+
+def strict(**groups: Group) -> Callable[..., Callable[..., beam.PTransform]]:
     """A transform that says of an unknown key which one is near, and of a missing one what it is.
 
     Beam YAML finds names, types and defaults in the signature, and what they mean in the docstring.
+    Both are made here of the function's own arguments and of the groups that it takes.
+
+    Args:
+        groups: by the argument that each of them is read as.
     """
-    signature = inspect.signature(transform, eval_str=True)
 
-    @functools.wraps(transform)
-    def checked(**given: Any) -> beam.PTransform:
-        name = transform.__name__
-        for key in given:
-            if key not in signature.parameters:
-                raise SettingError(f"unknown setting {key}{nearest(str(key), known)}")
-        for key, parameter in signature.parameters.items():
-            if parameter.default is parameter.empty and given.get(key) is None:
-                raise SettingError(f"{key} is missing: {name} needs it")
-        return transform(**{key: _plain(one) for key, one in given.items() if one is not None})
+    def declared(transform: Callable[..., beam.PTransform]) -> Callable[..., beam.PTransform]:
+        signature = inspect.signature(transform, eval_str=True)
+        text = inspect.getdoc(transform) or ""
+        meanings = dict(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE))
+        keys: dict[str, Key] = {}
+        for name, own in signature.parameters.items():
+            if name in groups:
+                keys |= groups[name].keys
+            else:
+                keys[name] = Key(own.annotation, meanings[name], own.default)
+        keys = dict(sorted(keys.items(), key=lambda one: one[1].default is not NEEDED))
 
-    known = [*signature.parameters]
-    checked.__signature__ = signature  # type: ignore[attr-defined]
-    return checked
+        def checked(**given: Any) -> beam.PTransform:
+            for key in given:
+                if key not in keys:
+                    raise SettingError(f"unknown setting {key}{nearest(str(key), [*keys])}")
+            for key, known in keys.items():
+                if known.default is NEEDED and given.get(key) is None:
+                    raise SettingError(f"{key} is missing: {transform.__name__} needs it")
+            told = {key: _plain(one) for key, one in given.items() if one is not None}
+            for name, group in groups.items():
+                own = {key: told.pop(key) for key in group.keys if key in told}
+                told[name] = group.read(**own)
+            return transform(**told)
+
+        functools.update_wrapper(checked, transform)
+        listed = "".join(f"        {name}: {key.meaning}\n" for name, key in keys.items())
+        checked.__doc__ = f"{text.splitlines()[0]}\n\n    Args:\n{listed}    "
+        checked.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=key.default,
+                    annotation=key.kind,
+                )
+                for name, key in keys.items()
+            ],
+            return_annotation=signature.return_annotation,
+        )  # fmt: skip
+        return checked
+
+    return declared
 
 
 def _plain(value: Any) -> Any:
@@ -180,9 +237,9 @@ class How:
             charge.quota,
         )
 
-    def release(self, query: Query, size: int) -> dict[str, Any]:
-        """What `PrivateEstimate` is told: the mechanism first."""
-        randomizer, privacy = self._mechanism(query, size), self.privacy
+    def release(self, query: Query) -> dict[str, Any]:
+        """What `PrivateEstimate` is told."""
+        randomizer, privacy = self._mechanism(query), self.privacy
         if randomizer is not None:
             privacy = replace(privacy, local_epsilon=None, delta=0.0, honest_fraction=1.0)
         return {
@@ -195,7 +252,7 @@ class How:
             "windows": self.windows,
         }
 
-    def _mechanism(self, query: Query, size: int) -> LocalRandomizer | None:
+    def _mechanism(self, query: Query) -> LocalRandomizer | None:
         """The mechanism that is named; None for the most accurate one."""
         name, privacy = self.mechanism.name, self.privacy
         if name == "auto":
@@ -218,7 +275,7 @@ class How:
             if kind is None:
                 known = [*registry.OWN_MODULES]
                 raise SettingError(f"{{mechanism.name}} {name} is unknown{nearest(name, known)}")
-            made: LocalRandomizer = kind(size, privacy.local_epsilon)
+            made: LocalRandomizer = kind(size_of(query), privacy.local_epsilon)
         except SettingError:
             raise
         except (TypeError, ValueError) as error:
@@ -227,12 +284,12 @@ class How:
 
 
 def how(
-    privacy: Section | None,
-    people: Section | None,
-    mechanism: Any,
-    shuffle: Section | None,
-    release: Section | None,
-    windows: Section | None,
+    privacy: Section,
+    people: Section | None = None,
+    mechanism: Any = None,
+    shuffle: Section | None = None,
+    release: Section | None = None,
+    windows: Section | None = None,
 ) -> How:
     """The sections that every transform takes. Raises SettingError."""
     release = dict(release if isinstance(release, Mapping) else section("release", release or {}))
@@ -243,11 +300,30 @@ def how(
         release["no_ledger"] = True
     named = {"name": mechanism} if isinstance(mechanism, str) else mechanism or {}
     noise, charge = section("release", release, Noise, Charge)
-    (asked,) = section("privacy", privacy or {}, Privacy)
+    (asked,) = section("privacy", privacy, Privacy)
     (chosen,) = section("mechanism", named, Mechanism)
     (gate,) = section("shuffle", shuffle or {}, Shuffling)
     rules = _windows(windows or {})
     return How(_people(people or {}), asked, chosen, gate, noise, charge, rules)
+
+
+SECTIONS = Group(
+    {
+        "privacy": Key(
+            Section,
+            "what it may cost: epsilon, delta, expected_users, local_epsilon, max_local_epsilon.",
+            NEEDED,
+        ),
+        "people": Key(Section | None, "whose rows they are: id, one_row, group_by, groups."),
+        "mechanism": Key(Any, "name of a mechanism; default: the most accurate one."),
+        "shuffle": Key(Section | None, "min_reports, output, scope."),
+        "release": Key(
+            Section | None, "dataset, id, seed, ledger and what else belongs to a charge."
+        ),
+        "windows": Key(Section | None, "of streams: late, delay, public_bounds."),
+    },
+    how,
+)
 
 
 def _people(given: Any) -> People:
@@ -393,6 +469,48 @@ def mean_query(column: Any, ranges: Any, bad_rows: str) -> MeanQuery:
     except (TypeError, ValueError) as error:
         raise SettingError(f"ranges: {error}") from None
     return MeanQuery(columns, made, ", ".join(columns), _bad_rows(bad_rows, "zero"))
+
+
+def any_query(
+    bad_rows: str,
+    column: Any = None,
+    domain: Any = None,
+    bins: Any = None,
+    other: str = OTHER,
+    ranges: Any = None,
+    questions: Any = None,
+) -> Query:
+    """What is asked, by what is given of it. Raises SettingError."""
+    if questions is not None:
+        if not (column is None and domain is None and bins is None and ranges is None):
+            raise SettingError("questions say their own column, domain and bins")
+        return survey_query(questions, bad_rows)
+    if column is None:
+        raise SettingError("column is missing: or questions, where several are asked")
+    if ranges is not None:
+        if not (domain is None and bins is None):
+            raise SettingError("ranges are for means, and domain and bins for frequencies")
+        return mean_query(column, ranges, bad_rows)
+    return frequency_query(column, domain, bins, other, bad_rows)
+
+
+Asked = Callable[[str], Query]  # what is asked, once it is said what becomes of bad rows
+ANY_QUESTION = Group(
+    {
+        "column": Key(Any, "with the value, or the columns of a mean."),
+        "domain": Key(Any, "the public list of values, or a file with one per line."),
+        "bins": Key(Any, "for a column of numbers, in place of a list: edges, or LOW:HIGH:COUNT."),
+        "other": Key(str, "name for all values that are not listed.", OTHER),
+        "ranges": Key(
+            Any, "of a mean: public range of all, as [LOW, HIGH], or of each, by its column."
+        ),
+        "questions": Key(
+            Sequence[Any] | None,
+            "several in place of column, each with column, domain or bins, other and name.",
+        ),
+    },
+    lambda **given: functools.partial(any_query, **given),
+)
 
 
 def labels_of(query: Query) -> PortableDomain | tuple[str, ...]:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.randomizers.identity import canonical_id
-from beam_ldp.transforms.elements.columns import (
+from beam_ldp.questions.columns import (
     ABSENT,
     REASONS,
     Column,
@@ -20,6 +19,7 @@ from beam_ldp.transforms.elements.columns import (
     is_id_type,
     user_ids,
 )
+from beam_ldp.randomizers.identity import canonical_id
 
 pytestmark = pytest.mark.exact
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +16,52 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.identity import (
     DECIMAL,
     FLOAT_LIMIT,
     OF_A_FLOAT,
     canonical_id,
+    digest_of,
     is_integral,
 )
-from beam_ldp.transforms.elements.portable import IntegerDomain
+
+
+@dataclass(frozen=True)
+class IntegerDomain:
+    """The integers 0, ..., size - 1 as a domain: for columns that hold indices already.
+
+    Like every domain it ends with `other`: integers outside become `size - 1`.
+
+    Args:
+        size: number of indices, `other` included; at least 2.
+        other: label of the last index.
+    """
+
+    size: int
+    other: str = OTHER
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, 2)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*map(str, range(self.size - 1)), self.other)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the size and the name of `other`."""
+        return digest_of(b"integers", b"%d" % self.size, self.other.encode())
+
+    def clip(self, values: np.ndarray) -> np.ndarray:
+        """Indices of integer values, in the same dtype where that holds them."""
+        last = self.size - 1
+        if not len(values) or (int(values.min()) >= 0 and int(values.max()) <= last):
+            return values
+        dtype = np.result_type(values.dtype, np.min_scalar_type(last))
+        return np.where((values >= 0) & (values <= last), values, last).astype(dtype)
+
 
 # Columns of integers looked up in a list of text, without making text of them -------------
 
@@ -131,7 +169,7 @@ class Absent:
 ABSENT = Absent()
 
 
-class Encoder:
+class IndexLookup:
     """Values of a column to indices of a public list.
 
     Args:
@@ -217,21 +255,30 @@ class Encoder:
         return indices[distinct.indices.fill_null(len(known)).to_numpy()]
 
     def _encode_dictionary(self, data: pa.DictionaryArray) -> tuple[np.ndarray, Codes]:
-        """Each distinct value once. Nulls may sit in the indices and in the dictionary."""
-        indices, codes = self._encode_arrow(data.dictionary)
-        at = data.indices.fill_null(len(indices)).to_numpy()
-        indices, codes = np.append(indices, self._other), np.append(codes, np.uint8(NULL))
-        return indices[at], codes[at]
+        return of_distinct(data, *self._encode_arrow(data.dictionary), self._other)
+
+
+def of_distinct(
+    data: pa.DictionaryArray, values: np.ndarray, codes: Codes, absent: Any
+) -> tuple[np.ndarray, Codes]:
+    """What each row of a dictionary's is, from what its distinct values are.
+
+    Nulls may sit in the indices, of which they become `absent`, and in the dictionary.
+    """
+    at = data.indices.fill_null(len(values)).to_numpy()
+    return np.append(values, absent)[at], np.append(codes, np.uint8(NULL))[at]
 
 
 def texts_of(column: Column, max_bytes: int = MAX_VALUE_BYTES) -> tuple[pa.Array, Codes]:
-    """A column as text, as `Encoder` reads it, and why each row that cannot be used is bad.
+    """A column as text, as `IndexLookup` reads it, and why each row that cannot be used is bad.
 
     Integers and truth values are written as text; a row that is bad is null, or anything.
     """
     data, before = column.data, None
     if data is None:
-        return pa.nulls(column.num_rows, pa.large_string()), _filled(column.num_rows, MISSING)
+        return pa.nulls(column.num_rows, pa.large_string()), np.full(
+            column.num_rows, MISSING, np.uint8
+        )
     if not isinstance(data, pa.Array):
         data, before = _as_arrow(data, False)
     if pa.types.is_dictionary(data.type):
@@ -255,10 +302,7 @@ def _texts(data: pa.Array, codes: Codes) -> tuple[pa.Array | None, Codes]:
     if not is_text(data.type):
         codes[codes == SOUND] = WRONG_TYPE
         return None, codes
-    sound = decodable(data)
-    if sound is None:
-        return data.cast(pa.large_string()), codes
-    data, undecodable = sound
+    data, undecodable = decoded(data)
     codes[(codes == SOUND) & undecodable] = UNDECODABLE
     return data, codes
 
@@ -269,10 +313,6 @@ def too_long(texts: pa.Array, max_bytes: int) -> np.ndarray:
     if (pc.max(lengths).as_py() or 0) <= max_bytes:
         return np.zeros(len(texts), dtype=bool)
     return _mask(pc.greater(lengths, max_bytes))
-
-
-def _filled(count: int, code: int) -> Codes:
-    return np.full(count, code, dtype=np.uint8)
 
 
 def null_codes(data: pa.Array) -> Codes:
@@ -299,15 +339,15 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
-    """None where all of it is UTF-8; else the text with nulls for the rest, and which they are."""
+def decoded(data: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """As text, with nulls for what is no UTF-8, and which entries that are."""
+    bad = np.zeros(len(data), dtype=bool)
     try:
         data.cast(pa.large_binary()).cast(pa.large_string()).validate(full=True)
-        return None
+        return data.cast(pa.large_string()), bad
     except (pa.ArrowInvalid, UnicodeDecodeError):
         pass
     texts: list[str | None] = []
-    bad = np.zeros(len(data), dtype=bool)
     for i, raw in enumerate(data.cast(pa.large_binary()).to_pylist()):
         try:
             texts.append(None if raw is None else raw.decode())
@@ -460,9 +500,9 @@ def _spelled(raw: pa.Array) -> tuple[np.ndarray, np.ndarray, Codes]:
     if not len(rows):
         return integers, spelled, codes
     near = raw if len(rows) == count else raw.take(pa.array(rows))
-    decimal = _true(pc.match_substring_regex(near, DECIMAL))
+    decimal = _mask(pc.match_substring_regex(near, DECIMAL))
     if not decimal.all():
-        codes[rows[~decimal & _true(pc.match_substring_regex(near, OF_A_FLOAT))]] = BAD_USER
+        codes[rows[~decimal & _mask(pc.match_substring_regex(near, OF_A_FLOAT))]] = BAD_USER
         near, rows = near.filter(pa.array(decimal)), rows[decimal]
     integers[rows], spelled[rows], codes[rows] = _integers(near)
     return integers, spelled, codes
@@ -471,7 +511,7 @@ def _spelled(raw: pa.Array) -> tuple[np.ndarray, np.ndarray, Codes]:
 def _integers(numbers: pa.Array) -> tuple[np.ndarray, np.ndarray, Codes]:
     """Text that spells integers: values, whether they have at most 64 bits, and codes."""
     texts = numbers.cast(pa.large_string())
-    pointed = _true(pc.match_substring(texts, "."))
+    pointed = _mask(pc.match_substring(texts, "."))
     if pointed.any():
         texts = pc.replace_substring_regex(texts, r"\.0+$", "")
     codes = np.zeros(len(texts), dtype=np.uint8)
@@ -519,7 +559,3 @@ def _is_missing(user_id: Any) -> bool:
 
 def _none(count: int, code: int) -> tuple[np.ndarray, Codes]:
     return np.zeros(count, dtype=np.int64), np.full(count, code, dtype=np.uint8)
-
-
-def _true(found: pa.Array) -> np.ndarray:
-    return found.fill_null(False).to_numpy(zero_copy_only=False)

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_ldp.questions.columns import ABSENT, REASONS, Column, IndexLookup, IntegerDomain
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.transforms.elements.columns import ABSENT, REASONS, Column, Encoder
-from beam_ldp.transforms.elements.portable import IntegerDomain
 
 pytestmark = pytest.mark.exact
 
 LISTED = ("a", "b", "1", "-7", "true", "007", "é")
-SMALL = Encoder(Domain(LISTED), max_bytes=20)
-LARGE = Encoder(Domain(LISTED + tuple(f"filler {i}" for i in range(5000))), max_bytes=20)
+SMALL = IndexLookup(Domain(LISTED), max_bytes=20)
+LARGE = IndexLookup(Domain(LISTED + tuple(f"filler {i}" for i in range(5000))), max_bytes=20)
 scalars = st.one_of(
     st.none(),
     st.sampled_from([*LISTED, 1, -7, 7, True, False, b"a", b"\xff", ABSENT, (), 10**19, -(10**18)]),
@@ -90,7 +89,7 @@ def test_integer_columns_mean_the_same_as_their_text(kind, data):
     listed = data.draw(st.lists(st.integers(-(2**64), 2**64), min_size=1, max_size=5, unique=True))
     inside = [v for v in values if v is not None]
     listed = list(dict.fromkeys(map(str, [*listed, *inside[:2]])))
-    encoder = Encoder(Domain(tuple(listed)))
+    encoder = IndexLookup(Domain(tuple(listed)))
     indices, codes = encoder.encode(Column(pa.array(values, getattr(pa, kind)()), len(values)))
     for value, index, code in zip(values, indices.tolist(), codes.tolist()):
         if value is None:
@@ -123,7 +122,7 @@ def test_reasons_of_arrow_columns(column, reasons):
 
 @given(st.lists(st.one_of(st.integers(-3, 9), st.sampled_from([2**70, True, "1", None, 1.0]))))
 def test_integer_domain_takes_indices(values):
-    indices, codes = Encoder(IntegerDomain(5)).encode(Column(values, len(values)))
+    indices, codes = IndexLookup(IntegerDomain(5)).encode(Column(values, len(values)))
     for value, index, code in zip(values, indices.tolist(), codes.tolist()):
         if type(value) is int:
             assert (index, code) == (value if 0 <= value < 4 else 4, 0)
@@ -135,5 +134,5 @@ def test_integer_domain_takes_indices(values):
 
 def test_sound_indices_are_not_copied():
     values = np.arange(5, dtype=np.uint16)
-    indices, _ = Encoder(IntegerDomain(5)).encode(Column(pa.array(values), 5))
+    indices, _ = IndexLookup(IntegerDomain(5)).encode(Column(pa.array(values), 5))
     assert indices.dtype == np.uint16 and np.shares_memory(indices, values)

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.randomizers.domain import Bins
-from beam_ldp.transforms.elements.columns import (
+from beam_ldp.questions.columns import (
     ABSENT,
     COMMA,
     INFINITE,
@@ -27,9 +26,10 @@ from beam_ldp.transforms.elements.columns import (
     WRONG_TYPE,
     Codes,
     Column,
-    decodable,
+    decoded,
     is_text,
     null_codes,
+    of_distinct,
 )
 
 _COMMA = r"^\s*[-+]?[0-9][0-9. ]*,[0-9]+\s*$"  # 3,5 and 1.234,5, and 1,234 too
@@ -38,7 +38,7 @@ _COMMA = r"^\s*[-+]?[0-9][0-9. ]*,[0-9]+\s*$"  # 3,5 and 1.234,5, and 1,234 too
 Numbers = tuple[np.ndarray, "Codes | None"]
 
 
-class VectorEncoder:
+class VectorReader:
     """Columns to vectors of finite numbers.
 
     Numbers are integers, booleans, floats, decimals, and text that spells one of them. A vector is
@@ -52,7 +52,7 @@ class VectorEncoder:
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
 
-    def encode(self, columns: Sequence[Column], num_rows: int) -> tuple[np.ndarray, Codes]:
+    def read(self, columns: Sequence[Column], num_rows: int) -> tuple[np.ndarray, Codes]:
         """`(vectors, codes)`: `(n, dimension)` floats and one code per row; bad rows are zero.
 
         The dtype is float32 where all numbers are that or narrower, else float64.
@@ -74,7 +74,7 @@ class VectorEncoder:
                 np.copyto(codes, found_codes, where=codes == SOUND)
         return finite(vectors, codes)
 
-    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes]:
+    def read_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes]:
         """The same for a two-dimensional array, or a one-dimensional one of single numbers."""
         if array.dtype.kind not in "biuf":
             return self._one_column(list(array), len(array))
@@ -138,24 +138,6 @@ class VectorEncoder:
         vectors = np.zeros((len(codes), self._dimension), dtype=flat.dtype)
         vectors[fitting] = flat
         return finite(vectors, codes)
-
-
-class BinEncoder:
-    """A column of numbers to indices of public bins; numbers outside become `other`.
-
-    Args:
-        bins: the bins.
-    """
-
-    def __init__(self, bins: Bins) -> None:
-        self._bins = bins
-        self._numbers = VectorEncoder(1)
-
-    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
-        """`(indices, codes)`, one per row; the index of a bad row is `other`."""
-        numbers, codes = self._numbers.encode([column], column.num_rows)
-        indices = self._bins.encode(numbers[:, 0].astype(np.float64))
-        return np.where(codes != SOUND, self._bins.count, indices), codes
 
 
 def finite(vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:
@@ -254,12 +236,10 @@ def _numbers(data: pa.Array) -> Numbers:
 
 
 def _from_dictionary(data: pa.DictionaryArray) -> Numbers:
-    """Each distinct value once. Nulls may sit in the indices and in the dictionary."""
     numbers, codes = _numbers(data.dictionary)
     if codes is None:
         codes = np.zeros(len(numbers), dtype=np.uint8)
-    at = data.indices.fill_null(len(numbers)).to_numpy()
-    return np.append(numbers, 0)[at], np.append(codes, np.uint8(NULL))[at]
+    return of_distinct(data, numbers, codes, 0)
 
 
 def _from_text(data: pa.Array) -> Numbers:
@@ -277,8 +257,8 @@ def _from_text(data: pa.Array) -> Numbers:
 def _as_text(data: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Text with nulls where bytes are none, and which those are."""
     if pa.types.is_string(data.type) or pa.types.is_large_string(data.type):
-        return data, _none_of(data)
-    return decodable(data) or (data.cast(pa.large_string()), _none_of(data))
+        return data, np.zeros(len(data), dtype=bool)
+    return decoded(data)
 
 
 def _parsed(texts: pa.Array) -> pa.Array:
@@ -308,15 +288,11 @@ def _listed(data: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
     Null stays null; text without brackets becomes a list of one empty text.
     """
-    texts, undecodable = decodable(data) or (data.cast(pa.large_string()), _none_of(data))
+    texts, undecodable = decoded(data)
     texts = pc.ascii_trim_whitespace(texts)
     bracketed = pc.and_(pc.starts_with(texts, "["), pc.ends_with(texts, "]"))
     inside = pc.if_else(bracketed, pc.utf8_slice_codeunits(texts, 1, -1), "")
     return pc.split_pattern(inside, ","), undecodable
-
-
-def _none_of(data: pa.Array) -> np.ndarray:
-    return np.zeros(len(data), dtype=bool)
 
 
 def _float_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any]:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.transforms.device.number_columns import VectorEncoder, typed_runs
-from beam_ldp.transforms.elements.columns import ABSENT, REASONS, Column
+from beam_ldp.questions.columns import ABSENT, REASONS, Column
+from beam_ldp.questions.number_columns import VectorReader, typed_runs
 
 pytestmark = pytest.mark.exact
 
@@ -55,7 +55,7 @@ def meaning(value):
 def encode(columns, dimension, count=None):
     """One number list or one reason per row."""
     count = len(columns[0]) if count is None else count
-    vectors, codes = VectorEncoder(dimension).encode([Column(c, count) for c in columns], count)
+    vectors, codes = VectorReader(dimension).read([Column(c, count) for c in columns], count)
     assert vectors.shape == (count, dimension) and vectors.dtype.kind == "f"
     assert np.isfinite(vectors).all() and (vectors[codes != 0] == 0).all()
     return [REASONS[c] if c else v for v, c in zip(vectors.tolist(), codes.tolist())]
@@ -206,19 +206,19 @@ def test_one_bad_text_changes_no_other(values):
     ],
 )
 def test_arrays(array, dimension, wanted):
-    vectors, codes = VectorEncoder(dimension).encode_array(array)
+    vectors, codes = VectorReader(dimension).read_array(array)
     found = [REASONS[c] if c else v for v, c in zip(vectors.tolist(), codes.tolist())]
     assert found == wanted and vectors.shape == (len(array), dimension)
 
 
 def test_narrow_floats_stay_narrow_and_the_input_is_not_written_to():
     narrow = np.array([[1, 2], [np.nan, 4]], dtype=np.float32)
-    vectors, _ = VectorEncoder(2).encode_array(narrow)
+    vectors, _ = VectorReader(2).read_array(narrow)
     assert vectors.dtype == np.float32 and np.isnan(narrow[1, 0])
     columns = [Column(pa.array([1.0], kind), 1) for kind in (pa.float32(), pa.float64())]
-    assert VectorEncoder(2).encode(columns, 1)[0].dtype == np.float64
-    assert VectorEncoder(2).encode([columns[0]] * 2, 1)[0].dtype == np.float32
-    assert VectorEncoder(1).encode([Column(pa.array([2**40 + 1]), 1)], 1)[0][0, 0] == 2**40 + 1
+    assert VectorReader(2).read(columns, 1)[0].dtype == np.float64
+    assert VectorReader(2).read([columns[0]] * 2, 1)[0].dtype == np.float32
+    assert VectorReader(1).read([Column(pa.array([2**40 + 1]), 1)], 1)[0][0, 0] == 2**40 + 1
 
 
 def test_runs_cover_every_value_once():
@@ -243,6 +243,6 @@ def test_speed_of_sound_columns():
     fixed = pa.FixedSizeListArray.from_arrays(pa.array(flat), 784)
     begin = time.perf_counter()
     for start in range(0, 100_000, 2500):
-        encode_rows = VectorEncoder(784).encode([Column(fixed[start : start + 2500], 2500)], 2500)
+        encode_rows = VectorReader(784).read([Column(fixed[start : start + 2500], 2500)], 2500)
         assert not encode_rows[1].any()
     assert time.perf_counter() - begin < 1.0
