@@ -15,11 +15,12 @@ from __future__ import annotations
 import functools
 import math
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_ldp.randomizers.bits import join_rows, padding_is_zero, split_rows
+from beam_ldp.randomizers.report_format import ReportFormat
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.words import WORD_BITS, WORD_VALUES, kernel
 
@@ -168,6 +169,36 @@ def all_rows(num_bits: int) -> np.ndarray:
     """All rows of m <= 16 bits; row r holds the binary digits of r: uint8, (2**m, m)."""
     numbers = np.arange(1 << num_bits, dtype=np.uint32)[:, None]
     return (numbers >> np.arange(num_bits, dtype=np.uint32) & 1).astype(np.uint8)
+
+
+class BitRows(ReportFormat):
+    """Reports that are rows of `bits_per_report` bits."""
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8)
+
+    @property
+    def report_shape(self) -> tuple[int, ...]:
+        return (bytes_for(self.bits_per_report),)
+
+    def pack(self, reports: np.ndarray) -> bytes:
+        """The bits of a row in their order, without gaps, least significant of a byte first."""
+        return pack_rows(reports, self.bits_per_report)
+
+    @property
+    def _low_bits_first(self) -> bool:
+        return True
+
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        return unpack_rows(data, self.bits_per_report, num_reports)
+
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return whole_rows(reports, self.bits_per_report)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"have zero bits after their first {self.bits_per_report}"
 
 
 @kernel
