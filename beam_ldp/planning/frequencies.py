@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
+from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.one_release import price_target
+from beam_ldp.planning.plan import Plan, best_first, check_target, local_limit
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
-from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One mechanism, tuned to the target, with its price and its predicted error.
-
-    Attributes:
-        mechanism: Name of the class.
-        randomizer: The mechanism itself; None if it does not exist for this domain and budget.
-        local_epsilon: Its local budget. Mechanisms earn different ones for the same central
-            target, because each is priced by its own blanket.
-        standard_error: Predicted standard error of the frequency of a value that nobody holds (a
-            fraction of users), others being spread evenly.
-        worst_standard_error: The largest over all values and all truths.
-        rms_error: Root of the expected squared l2 error of the whole histogram, users being
-            spread evenly over the domain.
-        bits_per_report: Bits of everything that one user sends.
-        decoding: Cost of turning n reports into k estimates; empty if the mechanism says nothing.
-        num_hidden: Honest reports, which hide each other.
-        delta: Of the central price.
-        excluded: Why this row is not to be used; empty if it may be.
-    """
-
-    mechanism: str
-    randomizer: FrequencyOracle | None
-    local_epsilon: float
-    standard_error: float
-    worst_standard_error: float
-    rms_error: float
-    bits_per_report: int
-    decoding: str
-    num_hidden: int
-    delta: float
-    excluded: str = ""
-
-    @cached_property
-    def epsilon(self) -> PrivacyBound | None:
-        """Central price at the requested delta, with its lower bounds, which take longest."""
-        if self.randomizer is None:
-            return None
-        return shuffle_epsilon(self.randomizer, self.num_hidden, self.delta)
-
-    @cached_property
-    def random_bits(self) -> float | None:
-        """What a report takes of them at least, on average; None where the mechanism is silent."""
-        try:
-            return None if self.randomizer is None else self.randomizer.cond_entropy_bits
-        except NotImplementedError:
-            return None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
-        return {} if self.randomizer is None else self.randomizer.to_config()
+from beam_ldp.randomizers.checks import check_integer, check_positive
 
 
 def plan_frequencies(
@@ -197,24 +142,19 @@ def _plan(
         randomizer = build(local_epsilon)
         price_target(randomizer, hidden, False)  # refuses what has no price
     except ValueError as error:
-        nothing = (math.inf, math.inf, math.inf, 0)
-        about = (oracle.decoding, hidden, delta or 0.0, str(error))
-        return Plan(oracle.__name__, None, math.nan, *nothing, *about)
+        return Plan(oracle.__name__, None, decoding=oracle.decoding, excluded=str(error))
     even = np.full(domain_size, 1.0 / domain_size)
     rare = np.full(domain_size, 1.0 / (domain_size - 1))
     rare[0] = 0.0
-    bits = randomizer.bits_per_report
     return Plan(
         mechanism=oracle.__name__,
         randomizer=randomizer,
-        local_epsilon=randomizer.local_epsilon,
-        standard_error=float(np.sqrt(randomizer.variance(num_users, rare)[0])),
-        worst_standard_error=float(np.sqrt(randomizer.variance(num_users).max())),
         rms_error=float(np.sqrt(randomizer.variance(num_users, even).sum())),
-        bits_per_report=bits,
-        decoding=oracle.decoding,
+        standard_errors=(float(np.sqrt(randomizer.variance(num_users, rare)[0])),),
+        worst_error=float(np.sqrt(randomizer.variance(num_users).max())),
         num_hidden=hidden,
         delta=delta or 0.0,
+        decoding=oracle.decoding,
         excluded=_missed(randomizer, max_bits, random_bits),
     )
 
@@ -225,70 +165,3 @@ def _missed(randomizer: FrequencyOracle, max_bits: int | None, random_bits: floa
     if max_bits is not None and bits > max_bits:
         return f"{bits} bits per report, max_bits is {max_bits}"
     return "" if random_bits is None else randomizer.lacks_random_bits(random_bits)
-
-
-# What a plan must meet, and how plans are ranked: the same for every kind of statistic ----
-
-
-_EQUAL = 1.01  # errors within 1 % count as equal: then fewer bits win
-
-
-class Ranked(Protocol):
-    """What the order of plans depends on."""
-
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def rms_error(self) -> float: ...
-    @property
-    def bits_per_report(self) -> int: ...
-    @property
-    def excluded(self) -> str: ...
-
-
-PlanT = TypeVar("PlanT", bound=Ranked)
-
-
-def best_first(plans: Sequence[PlanT]) -> list[PlanT]:
-    """Usable plans by error, by bits where errors are equal to 1 %; then those left out."""
-    usable = [plan.rms_error for plan in plans if not plan.excluded]
-    best = min(usable, default=1.0)
-
-    def rank(plan: PlanT) -> tuple[bool, float, int, str]:
-        level = 0.0
-        if not plan.excluded:
-            level = math.floor(math.log(plan.rms_error / best, _EQUAL))
-        return bool(plan.excluded), level, plan.bits_per_report, plan.mechanism
-
-    return sorted(plans, key=rank)
-
-
-def local_limit(max_local_epsilon: float | None) -> float:
-    """The largest local epsilon; infinite where there is no limit. Raises ValueError."""
-    if max_local_epsilon is None:
-        return math.inf
-    if not max_local_epsilon > 0:
-        raise ValueError(f"max_local_epsilon must be > 0, got {max_local_epsilon!r}")
-    return max_local_epsilon
-
-
-def check_target(
-    epsilon: float | None,
-    local_epsilon: float | None,
-    delta: float | None,
-    max_bits: int | None,
-    *,
-    shuffled: bool = True,
-) -> None:
-    """A ValueError unless the target is one: exactly one budget, a delta where it is needed."""
-    if (epsilon is None) == (local_epsilon is None):
-        raise ValueError("exactly one of epsilon and local_epsilon must be given")
-    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None:
-            check_positive(name, value)
-    if epsilon is not None and delta is None and shuffled:
-        raise ValueError("delta must be given with epsilon")
-    if delta is not None:
-        check_fraction("delta", delta)
-    if max_bits is not None and not max_bits >= 1:
-        raise ValueError(f"max_bits must be >= 1, got {max_bits!r}")

@@ -20,8 +20,8 @@ from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
 from beam_ldp.planning import Plan
 from beam_ldp.planning.least_errors import LeastErrors, least_errors
-from beam_ldp.planning.questions import QuestionsPlan, rare_errors
-from beam_ldp.planning.ranges import RangesPlan, range_errors
+from beam_ldp.planning.questions import rare_errors
+from beam_ldp.planning.ranges import range_errors
 from beam_ldp.randomizers.estimate import readable
 
 
@@ -159,12 +159,12 @@ class SurveyPlans(FrequencyPlans):
     def _named(self, plan: Any) -> Any:
         return replace(plan, mechanism=f"{_design(plan)}: {plan.oracle}")
 
-    def row(self, plan: QuestionsPlan) -> dict[str, Any]:
+    def row(self, plan: Plan) -> dict[str, Any]:
         return _row(plan) | {
             "standard_errors": [one if math.isfinite(one) else None for one in plan.standard_errors]
         }
 
-    def cells(self, plan: QuestionsPlan) -> tuple[str, ...]:
+    def cells(self, plan: Plan) -> tuple[str, ...]:
         """Of the table."""
         people = max(plan.standard_errors) * self.planner.settings.planned_reports
         return f"{people:,.0f}", f"{plan.bits_per_report:,}"
@@ -196,7 +196,7 @@ class TreePlans(SurveyPlans):
     upward = "RMS error of a range, share of the people"
     columns = ("local epsilon", "epsilon", "error of a range (people)", "bits")
 
-    def _named(self, plan: RangesPlan) -> RangesPlan:
+    def _named(self, plan: Plan) -> Plan:
         tree = f"fan-out {plan.tree.fan_out}"
         return replace(plan, mechanism=f"{tree}, {_design(plan)}: {plan.oracle}")
 

@@ -195,6 +195,12 @@ class HeightNodes:
         self.tail = np.where(self.x >= 0, upper, 1 - upper)
         self._sums: dict[tuple[int, int, int], float] = {}  # plans ask for few, again and again
 
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, dimension: int) -> HeightNodes:
+        """Those of a dimension, which all budgets share."""
+        return cls(dimension)
+
     def top_sum(self, count: int, candidates: int, power: int = 1) -> float:
         """E of the sum over the `count` highest of so many candidates of height^power."""
         asked = (count, candidates, power)
@@ -204,12 +210,6 @@ class HeightNodes:
 
     def _top_sum(self, count: int, candidates: int, power: int) -> float:
         return top_sum(self.x**power, self.weight, self.tail, count, candidates)
-
-
-@lru_cache(maxsize=16)
-def nodes_of(kind: type[HeightNodes], dimension: int) -> HeightNodes:
-    """Those of a dimension, which all budgets share."""
-    return kind(dimension)
 
 
 def top_sum(
@@ -397,7 +397,7 @@ class RandomCodebookMean(CodebookMean):
 
     @property
     def _nodes(self) -> HeightNodes:
-        return nodes_of(self.nodes, self.dimension)
+        return self.nodes.of(self.dimension)
 
     @cached_property
     def favoured(self) -> int:
