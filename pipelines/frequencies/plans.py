@@ -19,7 +19,7 @@ from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
 from beam_ldp.planning import Plan
-from beam_ldp.planning.least_errors import LeastErrors, least_errors
+from beam_ldp.planning.frequencies import LeastErrors, least_errors
 from beam_ldp.planning.questions import rare_errors
 from beam_ldp.planning.ranges import range_errors
 from beam_ldp.randomizers.estimate import readable

@@ -39,7 +39,7 @@ MAX_INDEX_BITS = 20
 _REPORT_BITS = 64
 _PLANNED_BITS = (4, 8, 12)  # of the index
 PLANNED_SEEDS = (48, 32)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _NODES = 8001
@@ -233,9 +233,9 @@ def fill_candidate(seed, index, words, out, scratch):  # type: ignore[no-untyped
     """Write candidate `index` of `seed`, a standard normal vector, into `out`."""
     attempt = np.uint64(index)
     while True:
-        state = mix(mix(seed + _GOLDEN) + attempt * _GOLDEN)
+        state = mix(mix(seed + GOLDEN) + attempt * GOLDEN)
         for j in range(words.size):
-            state += _GOLDEN
+            state += GOLDEN
             words[j] = mix(state)
         if fill_normals(words, 0, out, scratch) <= words.size:
             return
