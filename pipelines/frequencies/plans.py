@@ -17,7 +17,7 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
+from beam_ldp.pipelines.views.plans import ComparedPlans, Plans
 from beam_ldp.planning import Plan
 from beam_ldp.planning.frequencies import LeastErrors, least_errors
 from beam_ldp.planning.questions import rare_errors
@@ -117,7 +117,7 @@ class ListPlans(FrequencyPlans):
     def least(self) -> LeastErrors | None:
         """What no mechanism of the first plan's local epsilon is below."""
         settings = self.planner.settings
-        first = next((plan for plan in self.plans if not excluded(plan)), None)
+        first = next((plan for plan in self.plans if not plan.excluded), None)
         if first is None:
             return None
         size, people = self.planner.domain.size, settings.planned_reports
@@ -178,7 +178,7 @@ class SurveyPlans(FrequencyPlans):
         table.add_column("mechanism")
         for heading in self.columns:
             table.add_column(heading, justify="right")
-        for i, plan in enumerate(plan for plan in self.plans if not excluded(plan)):
+        for i, plan in enumerate(plan for plan in self.plans if not plan.excluded):
             epsilon = "" if plan.epsilon is None else number(plan.epsilon)
             table.add_row(
                 plan.mechanism, number(plan.local_epsilon), epsilon, *self.cells(plan),
@@ -216,7 +216,7 @@ def _design(plan: Any) -> str:
 def _row(plan: Any) -> dict[str, Any]:
     """Of several questions, for programs."""
     if plan.randomizer is None:
-        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": excluded(plan)}
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
     known = plan.epsilon_if_known
     return {
         "mechanism": plan.randomizer.to_config(),
@@ -226,7 +226,7 @@ def _row(plan: Any) -> dict[str, Any]:
         "epsilon_if_known": None if known is None else float(known),
         "rms_error": plan.rms_error,
         "bits_per_report": plan.randomizer.bits_per_report,
-        "excluded": excluded(plan) or None,
+        "excluded": plan.excluded or None,
     }
 
 

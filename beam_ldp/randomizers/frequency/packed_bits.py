@@ -88,7 +88,7 @@ def noisy_rows(
     rows, undecided = np.empty_like(held), np.empty_like(held)
     last = np.uint64((1 << (num_bits - 1) % WORD_BITS + 1) - 1)
     _compare_digits(words, held, first[0], first[1], last, rows, undecided)
-    capacity = _count_bits(undecided)
+    capacity = int(row_sums(undecided).sum())
     users, positions = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
     _list_bits(undecided, users, positions)
     _decide(users, positions, extra(users, positions + first_extra), held, rest, rows)
@@ -128,7 +128,7 @@ def row_sums(rows: np.ndarray) -> np.ndarray:
 
 def positions_of_bits(rows: np.ndarray) -> np.ndarray:
     """Positions of all set bits, row by row, in increasing order: int64."""
-    count = _count_bits(rows)
+    count = int(row_sums(rows).sum())
     users, positions = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     _list_bits(rows, users, positions)
     return positions
@@ -223,18 +223,6 @@ def _compare_digits(words, held, low, high, last, rows, undecided):  # type: ign
             undecided[i, w] = equal
         rows[i, width - 1] &= last
         undecided[i, width - 1] &= last
-
-
-@kernel
-def _count_bits(rows):  # type: ignore[no-untyped-def]
-    count = 0
-    for i in range(rows.shape[0]):
-        for w in range(rows.shape[1]):
-            left = rows[i, w]
-            while left != _ZERO:
-                left &= left - _ONE
-                count += 1
-    return count
 
 
 @kernel
