@@ -23,7 +23,7 @@ from typing import Any
 
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.pipelines.views.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with, png
-from beam_ldp.planning import MeanPlan, plan_means
+from beam_ldp.planning import Plan, plan_means
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.mean import L2Mean, MeanRandomizer, PrivUnit, SplitAndMixMean
 from beam_ldp.randomizers.mean.lower_bounds import gaussian_reference
@@ -93,7 +93,7 @@ def points(dimension: int, num_users: int, delta: float) -> list[Point]:
     """Every mechanism at every limit, each once."""
     found: dict[tuple[str, int, int, float], Point] = {}
 
-    def add(plans: Sequence[MeanPlan]) -> None:
+    def add(plans: Sequence[Plan]) -> None:
         for plan in plans:
             if not plan.excluded and plan.randomizer is not None and plan.epsilon is not None:
                 one = point(plan.randomizer, num_users, delta, float(plan.epsilon))

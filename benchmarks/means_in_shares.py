@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
-from beam_ldp.randomizers.discrete_gaussian import DiscreteGaussian
+from beam_ldp.randomizers.discrete_noise import DiscreteGaussian
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.walsh_hadamard import hadamard

@@ -23,8 +23,7 @@ from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
-from beam_ldp.randomizers.mean.second_moments import second_moment
-from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
+from beam_ldp.randomizers.mean.separated_mean import SeparatedMean, second_moment
 
 _SYMMETRIC = 1e-8  # relative
 

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.planning.frequencies import Plan, plan_frequencies, recommend
+from beam_ldp.planning.frequencies import plan_frequencies, recommend
+from beam_ldp.planning.plan import Plan
 
 if TYPE_CHECKING:
-    from beam_ldp.planning.means import MeanPlan, plan_means, recommend_mean
+    from beam_ldp.planning.means import plan_means, recommend_mean
 
 __all__ = [
-    "MeanPlan",
     "Plan",
     "plan_frequencies",
     "plan_means",

@@ -3,74 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
+from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.one_release import price_target
+from beam_ldp.planning.plan import Plan, best_first, check_target, local_limit
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
-from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One mechanism, tuned to the target, with its price and its predicted error.
-
-    Attributes:
-        mechanism: Name of the class.
-        randomizer: The mechanism itself; None if it does not exist for this domain and budget.
-        local_epsilon: Its local budget. Mechanisms earn different ones for the same central
-            target, because each is priced by its own blanket.
-        standard_error: Predicted standard error of the frequency of a value that nobody holds (a
-            fraction of users), others being spread evenly.
-        worst_standard_error: The largest over all values and all truths.
-        rms_error: Root of the expected squared l2 error of the whole histogram, users being
-            spread evenly over the domain.
-        bits_per_report: Bits of everything that one user sends.
-        decoding: Cost of turning n reports into k estimates; empty if the mechanism says nothing.
-        num_hidden: Honest reports, which hide each other.
-        delta: Of the central price.
-        excluded: Why this row is not to be used; empty if it may be.
-    """
-
-    mechanism: str
-    randomizer: FrequencyOracle | None
-    local_epsilon: float
-    standard_error: float
-    worst_standard_error: float
-    rms_error: float
-    bits_per_report: int
-    decoding: str
-    num_hidden: int
-    delta: float
-    excluded: str = ""
-
-    @cached_property
-    def epsilon(self) -> PrivacyBound | None:
-        """Central price at the requested delta, with its lower bounds, which take longest."""
-        if self.randomizer is None:
-            return None
-        return shuffle_epsilon(self.randomizer, self.num_hidden, self.delta)
-
-    @cached_property
-    def random_bits(self) -> float | None:
-        """What a report takes of them at least, on average; None where the mechanism is silent."""
-        try:
-            return None if self.randomizer is None else self.randomizer.cond_entropy_bits
-        except NotImplementedError:
-            return None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
-        return {} if self.randomizer is None else self.randomizer.to_config()
+from beam_ldp.randomizers.checks import check_integer, check_positive
+from beam_ldp.randomizers.entropy import critical_bits, inverse_binary_entropy
 
 
 def plan_frequencies(
@@ -141,22 +89,8 @@ def variants_of(
     return oracle.variants_within(domain_size, random_bits)
 
 
-def recommend(
-    num_users: int,
-    domain_size: int,
-    epsilon: float | None = None,
-    local_epsilon: float | None = None,
-    delta: float | None = None,
-    max_bits: int | None = None,
-    honest_fraction: float = 1.0,
-    max_local_epsilon: float | None = None,
-    random_bits: float | None = None,
-) -> Plan:
-    """The first row of `plan_frequencies`.
-
-    Args:
-        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
-        max_local_epsilon, random_bits: As there.
+def recommend(num_users: int, domain_size: int, **constraints: Any) -> Plan:
+    """The first row of `plan_frequencies`, which see for the arguments.
 
     Raises:
         ValueError: If no oracle meets the constraints.
@@ -164,16 +98,12 @@ def recommend(
     >>> recommend(1_000_000, 1000, local_epsilon=3.0, max_bits=16).bits_per_report <= 16
     True
     """
-
-    found = plan_frequencies(
-        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
-        max_local_epsilon=max_local_epsilon, random_bits=random_bits,
-    )  # fmt: skip
-    if found[0].excluded:
-        limits = {"max_bits": max_bits, "random_bits": random_bits}
-        asked = ", ".join(f"{k}={v}" for k, v in limits.items() if v is not None)
-        raise ValueError(f"no mechanism meets {asked}: {found[0].excluded}")
-    return found[0]
+    first = plan_frequencies(num_users, domain_size, **constraints)[0]
+    if first.excluded:
+        limits = {name: constraints.get(name) for name in ("max_bits", "random_bits")}
+        asked = ", ".join(f"{name}={value}" for name, value in limits.items() if value is not None)
+        raise ValueError(f"no mechanism meets {asked}: {first.excluded}")
+    return first
 
 
 def _plan(
@@ -197,24 +127,19 @@ def _plan(
         randomizer = build(local_epsilon)
         price_target(randomizer, hidden, False)  # refuses what has no price
     except ValueError as error:
-        nothing = (math.inf, math.inf, math.inf, 0)
-        about = (oracle.decoding, hidden, delta or 0.0, str(error))
-        return Plan(oracle.__name__, None, math.nan, *nothing, *about)
+        return Plan(oracle.__name__, None, decoding=oracle.decoding, excluded=str(error))
     even = np.full(domain_size, 1.0 / domain_size)
     rare = np.full(domain_size, 1.0 / (domain_size - 1))
     rare[0] = 0.0
-    bits = randomizer.bits_per_report
     return Plan(
         mechanism=oracle.__name__,
         randomizer=randomizer,
-        local_epsilon=randomizer.local_epsilon,
-        standard_error=float(np.sqrt(randomizer.variance(num_users, rare)[0])),
-        worst_standard_error=float(np.sqrt(randomizer.variance(num_users).max())),
         rms_error=float(np.sqrt(randomizer.variance(num_users, even).sum())),
-        bits_per_report=bits,
-        decoding=oracle.decoding,
+        standard_errors=(float(np.sqrt(randomizer.variance(num_users, rare)[0])),),
+        worst_error=float(np.sqrt(randomizer.variance(num_users).max())),
         num_hidden=hidden,
         delta=delta or 0.0,
+        decoding=oracle.decoding,
         excluded=_missed(randomizer, max_bits, random_bits),
     )
 
@@ -227,68 +152,107 @@ def _missed(randomizer: FrequencyOracle, max_bits: int | None, random_bits: floa
     return "" if random_bits is None else randomizer.lacks_random_bits(random_bits)
 
 
-# What a plan must meet, and how plans are ranked: the same for every kind of statistic ----
+# How small the error of frequencies can be at all: bounds for every mechanism -------------
+#
+# The lower bounds hold for any reports of any size, interactive with public randomness or not, and
+# any estimator; the upper ones are reached by the Hadamard mechanism of few random bits. They speak
+# of all values of a list at once, in the worst population, of people drawn from it.
+#
+# Source: thesis, section 7.3 and appendix F, with its constants corrected
+# (frequency-and-randomness, sections 3.5 and 10).
 
 
-_EQUAL = 1.01  # errors within 1 % count as equal: then fewer bits win
+@dataclass(frozen=True)
+class LeastErrors:
+    """What no mechanism is below, and what one is not above.
 
+    Every figure is about fractions of the people.
 
-class Ranked(Protocol):
-    """What the order of plans depends on."""
+    Attributes:
+        squared: expected sum over all values of the squared error: nothing is below.
+        absolute: expected sum over all values of the absolute error: nothing is below; 0 where so
+            few people report that nothing is known.
+        squared_reached: sum of squared errors that `LimitedHadamard` does not exceed.
+        absolute_reached: the same of absolute errors.
+        domain_size: number of values.
+    """
+
+    squared: float
+    absolute: float
+    squared_reached: float
+    absolute_reached: float
+    domain_size: int
 
     @property
-    def mechanism(self) -> str: ...
-    @property
-    def rms_error(self) -> float: ...
-    @property
-    def bits_per_report(self) -> int: ...
-    @property
-    def excluded(self) -> str: ...
+    def per_value(self) -> float:
+        """Root of the mean over all values of the squared error: nothing is below."""
+        return math.sqrt(self.squared / self.domain_size)
 
 
-PlanT = TypeVar("PlanT", bound=Ranked)
+def least_errors(
+    domain_size: int, num_users: float, local_epsilon: float, random_bits: float | None = None
+) -> LeastErrors:
+    """Bounds on the error of frequencies.
+
+    Args:
+        domain_size: number of values, at least 2.
+        num_users: people who report, at least 1.
+        local_epsilon: of a report, > 0.
+        random_bits: entropy of a report for a given value, at most; None: no limit.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    >>> least = least_errors(1000, 500_000, 1.0)
+    >>> print(f"{least.squared:.4g} {least.squared_reached:.4g} {least.per_value:.2%}")
+    9.066e-05 0.01873 0.03%
+    >>> less = least_errors(1000, 500_000, 1.0, random_bits=0.1)
+    >>> print(f"{less.squared:.4g} {less.squared_reached:.4g}")
+    0.0001012 3.043
+    """
+    check_integer("domain_size", domain_size, 2)
+    check_positive("num_users", num_users)
+    check_positive("local_epsilon", local_epsilon)
+    bits = math.inf if random_bits is None else random_bits
+    if random_bits is not None:
+        check_positive("random_bits", random_bits)
+    even = domain_size - domain_size % 2  # of an odd number one value is known to be empty
+    squared = 2 * (even / 2) ** 2
+    told = num_users * even * math.exp(local_epsilon) * _told(local_epsilon, bits)
+    squared /= told + math.pi**2 * even**3 / 2
+    reached = _reached(domain_size, num_users, local_epsilon, bits)
+    return LeastErrors(
+        squared,
+        _least_absolute(even, num_users, local_epsilon),
+        reached,
+        math.sqrt(domain_size * reached),
+        domain_size,
+    )
 
 
-def best_first(plans: Sequence[PlanT]) -> list[PlanT]:
-    """Usable plans by error, by bits where errors are equal to 1 %; then those left out."""
-    usable = [plan.rms_error for plan in plans if not plan.excluded]
-    best = min(usable, default=1.0)
-
-    def rank(plan: PlanT) -> tuple[bool, float, int, str]:
-        level = 0.0
-        if not plan.excluded:
-            level = math.floor(math.log(plan.rms_error / best, _EQUAL))
-        return bool(plan.excluded), level, plan.bits_per_report, plan.mechanism
-
-    return sorted(plans, key=rank)
+def _told(local_epsilon: float, random_bits: float) -> float:
+    """The most that a report tells two values apart (Vbar): their triangular discrimination."""
+    apart = math.tanh(local_epsilon / 2) ** 2
+    if random_bits >= critical_bits(local_epsilon):
+        return 2 * apart
+    lie, inverse = inverse_binary_entropy(random_bits), math.exp(-local_epsilon)
+    return 2 * lie * apart + (lie * (1 - inverse)) ** 2 / (2 - lie * (1 + inverse))
 
 
-def local_limit(max_local_epsilon: float | None) -> float:
-    """The largest local epsilon; infinite where there is no limit. Raises ValueError."""
-    if max_local_epsilon is None:
-        return math.inf
-    if not max_local_epsilon > 0:
-        raise ValueError(f"max_local_epsilon must be > 0, got {max_local_epsilon!r}")
-    return max_local_epsilon
+def _least_absolute(domain_size: int, num_users: float, local_epsilon: float) -> float:
+    """Assouad's lemma, whose perturbation of the uniform law needs enough people to be a law."""
+    scale = 32 * math.exp(local_epsilon) * math.tanh(local_epsilon / 2) ** 2
+    if num_users < domain_size**2 / scale:
+        return 0.0
+    squared = domain_size / (num_users * scale / 2)
+    return math.sqrt(domain_size * squared / 32)
 
 
-def check_target(
-    epsilon: float | None,
-    local_epsilon: float | None,
-    delta: float | None,
-    max_bits: int | None,
-    *,
-    shuffled: bool = True,
-) -> None:
-    """A ValueError unless the target is one: exactly one budget, a delta where it is needed."""
-    if (epsilon is None) == (local_epsilon is None):
-        raise ValueError("exactly one of epsilon and local_epsilon must be given")
-    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None:
-            check_positive(name, value)
-    if epsilon is not None and delta is None and shuffled:
-        raise ValueError("delta must be given with epsilon")
-    if delta is not None:
-        check_fraction("delta", delta)
-    if max_bits is not None and not max_bits >= 1:
-        raise ValueError(f"max_bits must be >= 1, got {max_bits!r}")
+def _reached(domain_size: int, num_users: float, local_epsilon: float, random_bits: float) -> float:
+    """Squared error of binary reports about a row of a Hadamard matrix, 2 k rows at most."""
+    gap = -math.expm1(-local_epsilon)  # (E - 1)/E
+    if random_bits >= critical_bits(local_epsilon):
+        spread = (1 + math.exp(-local_epsilon)) / gap
+        return 2 * domain_size * spread**2 / num_users
+    lie = inverse_binary_entropy(random_bits)
+    return 8 * domain_size * (1 - lie) / (num_users * lie * gap**2)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffle_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.planning.frequencies import best_first, check_target, local_limit
 from beam_ldp.planning.mean_tunings import MeanTask, earned, mechanisms, variants
+from beam_ldp.planning.plan import Plan, best_first, check_target, local_limit
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.walsh_hadamard import padded_size
 from beam_ldp.rounding import number
-from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
 Model = Literal["shuffle", "local"]
 
@@ -28,60 +25,6 @@ MAX_DIMENSION = 1 << 20
 _LADDERED = 1 << 14  # dimensions: beyond, a plan of many messages takes seconds
 _ALIKE = 1.01
 _MET = 1 + 1e-9
-
-
-@dataclass(frozen=True)
-class MeanPlan:
-    """One mechanism, tuned to the target, with its price and its predicted error.
-
-    Errors are those of the worst vectors of the ball, in the unit of the data, computed from the
-    mechanism's own law (no simulation, and nothing about clipping of vectors outside the ball).
-
-    Attributes:
-        mechanism: Name of the class.
-        randomizer: The mechanism itself; None if it does not exist for this task.
-        local_epsilon: Budget of everything that one user sends, against whoever sees it before
-            the shuffle. Mechanisms whose messages are shuffled apart have a large one.
-        epsilon: Price at the requested delta, with its lower bounds; without a delta and in the
-            local model the local epsilon.
-        mean_squared_error: Expected squared Euclidean error of the mean, noise only.
-        standard_error: Largest standard error of a coordinate, noise only.
-        rms_error: Root of the expected squared Euclidean error, with the most that the mechanism
-            itself (truncation after a public rotation, projections) shifts the mean by, on
-            average over its public randomness.
-        times_lower_bound: `rms_error` squared over the value that `lower_bound_name` names.
-        lower_bound_name: With a local budget, a proved bound that no unbiased mechanism is below;
-            with a central target a trusted curator's error: a reference, not a bound.
-        bits_per_report: Bits of everything that one user sends.
-        messages_per_user: Messages, each shuffled on its own.
-        decoding: Cost of turning n reports into the mean of d coordinates.
-        excluded: Why this row is not to be used; empty if it may be.
-    """
-
-    mechanism: str
-    randomizer: MeanRandomizer | None
-    local_epsilon: float
-    epsilon: PrivacyBound | None
-    mean_squared_error: float
-    standard_error: float
-    rms_error: float
-    times_lower_bound: float
-    lower_bound_name: str
-    bits_per_report: int
-    messages_per_user: int
-    decoding: str
-    excluded: str = ""
-
-    @property
-    def trusted(self) -> str:
-        """Who must be trusted, lest everybody's vector be all but read: "device" alone where a
-        local epsilon of at most 8 holds against everybody else, else "shuffler" too."""
-        return "device" if self.local_epsilon <= MAX_LOCAL_EPSILON else "shuffler"
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
-        return {} if self.randomizer is None else self.randomizer.to_config()
 
 
 def plan_means(
@@ -101,7 +44,7 @@ def plan_means(
     max_messages: int | None = None,
     several: bool = False,
     trust_shuffler: bool = False,
-) -> list[MeanPlan]:
+) -> list[Plan]:
     """Every mean mechanism for this task, best first, unusable ones last with the reason.
 
     Args:
@@ -162,7 +105,7 @@ def plan_means(
 
 def recommend_mean(
     num_users: int, dimension: int, norm: Norm | float = "l2", **constraints: Any
-) -> MeanPlan:
+) -> Plan:
     """The first row of `plan_means`, which see for the arguments.
 
     Raises:
@@ -177,7 +120,7 @@ def recommend_mean(
     return first
 
 
-def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
+def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Plan:
     """The best way to tune one mechanism, or one with the reason against it."""
     rows = []
     try:
@@ -200,7 +143,7 @@ _LADDER = (1 / 8, 1 / 4, 1)  # bits per coordinate, beside as many as the best t
 
 def _shorter(
     task: MeanTask, cls: type[MeanRandomizer], radius: float, longest: dict[str, int]
-) -> list[MeanPlan]:
+) -> list[Plan]:
     """Further ways to tune a mechanism, without their prices: those of fewer bits."""
     found = []
     allowed = [task.max_bits]
@@ -214,9 +157,7 @@ def _shorter(
     return found
 
 
-def _frontier(
-    task: MeanTask, plans: Sequence[MeanPlan], more: Sequence[MeanPlan]
-) -> list[MeanPlan]:
+def _frontier(task: MeanTask, plans: Sequence[Plan], more: Sequence[Plan]) -> list[Plan]:
     """Those of `more` that no row is better than in everything, priced."""
     kept = [plan for plan in plans if not plan.excluded]
     added = []
@@ -230,7 +171,7 @@ def _frontier(
     return added
 
 
-def _as_good(one: MeanPlan, other: MeanPlan) -> bool:
+def _as_good(one: Plan, other: Plan) -> bool:
     """In error (to 1 %), bits and local epsilon."""
     return (
         one.rms_error <= _ALIKE * other.rms_error
@@ -239,7 +180,7 @@ def _as_good(one: MeanPlan, other: MeanPlan) -> bool:
     )
 
 
-def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
+def _row(task: MeanTask, randomizer: MeanRandomizer) -> Plan:
     n, bits, budget = task.num_users, randomizer.bits_per_report, randomizer.local_epsilon
     noise = randomizer.mean_squared_error(n)
     error = noise + randomizer.shift_bound**2
@@ -252,46 +193,32 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
         excluded = f"{sent:,} messages per user, max_messages is {task.max_messages:,}"
     elif budget > task.max_local_epsilon * _MET:
         excluded = f"local epsilon {number(budget)}, above the limit of {task.max_local_epsilon:g}"
-    return MeanPlan(
+    return Plan(
         mechanism=type(randomizer).__name__,
         randomizer=randomizer,
-        local_epsilon=budget,
-        epsilon=None,
-        mean_squared_error=noise,
-        standard_error=math.sqrt(float(randomizer.variance(n).max())),
         rms_error=math.sqrt(error),
+        standard_errors=(math.sqrt(float(randomizer.variance(n).max())),),
+        mean_squared_error=noise,
         times_lower_bound=error / reference if reference > 0 else math.inf,
         lower_bound_name=name,
-        bits_per_report=bits,
-        messages_per_user=randomizer.messages_per_user,
         decoding=randomizer.decoding,
         excluded=excluded,
     )
 
 
-def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
+def _priced(task: MeanTask, row: Plan) -> Plan:
     """With its price; with a budget of its own where that of its first variant costs too much."""
-    randomizer: Any = row.randomizer
-    price = _price(randomizer, task.hidden, task.delta or 0.0)
-    excluded = row.excluded
-    if task.epsilon is not None and price > task.epsilon * _MET:
+    row, randomizer = replace(row, num_hidden=task.hidden, delta=task.delta or 0.0), row.randomizer
+    assert row.epsilon is not None
+    if task.epsilon is not None and row.epsilon > task.epsilon * _MET:
         if row.messages_per_user == 1 and not isinstance(randomizer, BlockMean):
             own = earned(task, lambda budget: replace(randomizer, local_epsilon=budget))
             if own < randomizer.local_epsilon:
                 return _priced(task, _row(task, replace(randomizer, local_epsilon=own)))
-        excluded = f"central epsilon {number(price)}, the target is {task.epsilon:g}"
-    return replace(row, epsilon=price, excluded=excluded)
+        reason = f"central epsilon {number(row.epsilon)}, the target is {task.epsilon:g}"
+        return replace(row, excluded=reason)
+    return row
 
 
-def _price(randomizer: Any, hidden: int, delta: float) -> PrivacyBound:
-    if not randomizer.protects_alone:
-        return event_epsilon(shuffled_reports(randomizer, hidden), delta)
-    return shuffle_epsilon(randomizer, hidden, delta)
-
-
-def _absent(cls: type[MeanRandomizer], reason: str) -> MeanPlan:
-    nothing = math.inf
-    return MeanPlan(
-        cls.__name__, None, math.nan, None, nothing, nothing, nothing, nothing, "", 0, 0,
-        cls.decoding, reason,
-    )  # fmt: skip
+def _absent(cls: type[MeanRandomizer], reason: str) -> Plan:
+    return Plan(cls.__name__, None, decoding=cls.decoding, excluded=reason)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import largest_below
-from beam_ldp.planning.frequencies import best_first, check_target, local_limit
+from beam_ldp.planning.plan import Plan, best_first, check_target, local_limit
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion, Questions
@@ -50,36 +50,6 @@ def question_oracles() -> tuple[type[FrequencyOracle], ...]:
     return tuple(kind for kind in kinds if kind.mixes and kind.pair_support is not silent)
 
 
-@dataclass(frozen=True)
-class QuestionsPlan:
-    """One design, tuned to the target, with its price and its predicted error.
-
-    Attributes:
-        mechanism: "OneQuestion" or "EveryQuestion".
-        oracle: the frequency oracle that all questions use.
-        randomizer: the mechanism; None if there is none.
-        local_epsilon: budget of everything that one person sends.
-        epsilon: central price at the requested delta, of the first row; None elsewhere.
-        epsilon_if_known: the same against a reader who knows which question a person answered.
-        standard_errors: of the frequency of a value that nobody holds, question by question.
-        rms_error: root of the expected squared error of all questions together, people being spread
-            evenly over the values.
-        bits_per_report: bits that one person sends.
-        excluded: why this row is not to be used; empty if it may be.
-    """
-
-    mechanism: str
-    oracle: str
-    randomizer: Questions | None
-    local_epsilon: float
-    epsilon: PrivacyBound | None
-    epsilon_if_known: PrivacyBound | None
-    standard_errors: tuple[float, ...]
-    rms_error: float
-    bits_per_report: int
-    excluded: str = ""
-
-
 def plan_questions(
     num_users: int,
     domain_sizes: Sequence[int],
@@ -91,7 +61,7 @@ def plan_questions(
     oracles: Sequence[type[Any]] | None = None,
     max_bits: int | None = None,
     max_local_epsilon: float | None = None,
-) -> list[QuestionsPlan]:
+) -> list[Plan]:
     """Both designs with every oracle that may be mixed, best first.
 
     Args:
@@ -134,9 +104,7 @@ def plan_questions(
     ranked = best_first(rows)
     best = ranked[0].randomizer
     if best is not None and delta is not None:
-        price = event_epsilon(shuffled_event(best, hidden), delta)
-        known = price_if_known(best, hidden, delta)
-        ranked[0] = replace(ranked[0], epsilon=price, epsilon_if_known=known)
+        ranked[0] = priced(ranked[0], hidden, delta)
     return ranked
 
 
@@ -239,7 +207,7 @@ def _plan(
     local_epsilon: float | None,
     delta: float | None,
     max_local_epsilon: float,
-) -> QuestionsPlan:
+) -> Plan:
     name = "OneQuestion" if design == "one" else "EveryQuestion"
     try:
         found = design_for(
@@ -247,21 +215,22 @@ def _plan(
         )
     except ValueError as error:
         nothing = (math.inf,) * len(domain_sizes)
-        return QuestionsPlan(
-            name, oracle.__name__, None, math.nan, None, None, nothing, math.inf, 0, str(error)
-        )
+        oracle_name, reason = oracle.__name__, str(error)
+        return Plan(name, None, standard_errors=nothing, oracle=oracle_name, excluded=reason)
     even = np.concatenate([np.full(size, 1 / size) for size in domain_sizes])
-    return QuestionsPlan(
+    return Plan(
         mechanism=name,
-        oracle=oracle.__name__,
         randomizer=found,
-        local_epsilon=found.local_epsilon,
-        epsilon=None,
-        epsilon_if_known=None,
-        standard_errors=rare_errors(found, num_users),
         rms_error=float(np.sqrt(found.variance(num_users, even).sum())),
-        bits_per_report=found.bits_per_report,
+        standard_errors=rare_errors(found, num_users),
+        oracle=oracle.__name__,
     )
+
+
+def priced(plan: Plan, hidden: int, delta: float) -> Plan:
+    """With its price at this delta, and that against a reader who knows the question."""
+    known = price_if_known(plan.randomizer, hidden, delta)
+    return replace(plan, num_hidden=hidden, delta=delta, epsilon_if_known=known)
 
 
 def rare_errors(questions: Questions, num_users: int) -> tuple[float, ...]:

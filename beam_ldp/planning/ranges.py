@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffled_event
+from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.planning.frequencies import check_target, local_limit
+from beam_ldp.planning.plan import Plan, check_target, local_limit
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
     design_for,
-    price_if_known,
+    priced,
     question_oracles,
 )
 from beam_ldp.randomizers.domain import Bins
@@ -38,33 +36,6 @@ _TUNED = 2
 _PLANNED_CELLS = 258  # finer trees are planned with as many cells: the balance hardly moves
 
 
-@dataclass(frozen=True)
-class RangesPlan:
-    """One tree, tuned to the target, with its price and its predicted error.
-
-    Attributes:
-        tree: the hierarchy.
-        mechanism: "OneQuestion" (each person answers one level) or "EveryQuestion".
-        oracle: the frequency oracle of all levels.
-        randomizer: the mechanism.
-        local_epsilon: budget of everything that one person sends.
-        epsilon, epsilon_if_known: as in `QuestionsPlan`; of the first row, None elsewhere.
-        rms_error: root of the expected squared error of a range, its ends drawn evenly, in
-            fractions of people.
-        worst_error: the largest standard error of the distribution function at an edge.
-    """
-
-    tree: Hierarchy
-    mechanism: str
-    oracle: str
-    randomizer: Questions
-    local_epsilon: float
-    epsilon: PrivacyBound | None
-    epsilon_if_known: PrivacyBound | None
-    rms_error: float
-    worst_error: float
-
-
 def plan_ranges(
     num_users: int,
     bins: Bins,
@@ -75,7 +46,7 @@ def plan_ranges(
     fan_outs: Sequence[int] | None = None,
     designs: Sequence[Design] = DESIGNS,
     max_local_epsilon: float | None = None,
-) -> list[RangesPlan]:
+) -> list[Plan]:
     """Trees over these bins, best first: the best oracle of every fan-out and design.
 
     Under a central target the two best are tuned to it and returned.
@@ -113,9 +84,7 @@ def plan_ranges(
         ]  # fmt: skip
         rows.sort(key=lambda row: row.rms_error)
     if delta is not None:
-        price = event_epsilon(shuffled_event(rows[0].randomizer, hidden), delta)
-        known = price_if_known(rows[0].randomizer, hidden, delta)
-        rows[0] = replace(rows[0], epsilon=price, epsilon_if_known=known)
+        rows[0] = priced(rows[0], hidden, delta)
     return rows
 
 
@@ -126,9 +95,9 @@ def _ranked(
     local_epsilon: float,
     fan_outs: Sequence[int],
     designs: Sequence[Design],
-) -> list[RangesPlan]:
+) -> list[Plan]:
     """The best oracle of every fan-out and design at one local budget, best first."""
-    rows: list[RangesPlan] = []
+    rows: list[Plan] = []
     why = ""
     for fan_out in fan_outs:
         tree = Hierarchy(bins, fan_out)
@@ -148,11 +117,11 @@ def _ranked(
     return sorted(rows, key=lambda row: row.rms_error)
 
 
-def _design(row: RangesPlan) -> Design:
+def _design(row: Plan) -> Design:
     return "one" if row.mechanism == "OneQuestion" else "all"
 
 
-def _oracle(row: RangesPlan) -> type[Any]:
+def _oracle(row: Plan) -> type[Any]:
     return next(oracle for oracle in question_oracles() if oracle.__name__ == row.oracle)
 
 
@@ -174,19 +143,16 @@ def _plan(
     hidden: int,
     target: tuple[float | None, float | None, float | None],
     limit: float,
-) -> RangesPlan:
+) -> Plan:
     randomizer = design_for(design, oracle, tree.sizes, hidden, *target, limit)
     rms, worst = range_errors(tree, randomizer, num_users)
-    return RangesPlan(
-        tree,
-        type(randomizer).__name__,
-        oracle.__name__,
-        randomizer,
-        randomizer.local_epsilon,
-        None,
-        None,
-        rms,
-        worst,
+    return Plan(
+        mechanism=type(randomizer).__name__,
+        randomizer=randomizer,
+        rms_error=rms,
+        worst_error=worst,
+        oracle=oracle.__name__,
+        tree=tree,
     )
 
 

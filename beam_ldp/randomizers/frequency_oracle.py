@@ -69,6 +69,10 @@ class FrequencyOracle(LocalRandomizer):
         return values
 
     @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self.domain_size,)
+
+    @property
     def support_probabilities(self) -> tuple[float, float]:
         """(p, q) as implemented: a report supports its user's value, and any other value."""
         raise NotImplementedError(f"{type(self).__name__} is not a pure oracle")

@@ -20,7 +20,12 @@ from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import ReleaseIdentity, config_digest
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
 from beam_ldp.randomizers.report_format import ReportFormat
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, smallest_group
+from beam_ldp.randomizers.shuffle_pair import (
+    ShufflePair,
+    TwoLevels,
+    smallest_group,
+    two_level_witnesses,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -214,13 +219,32 @@ class LocalRandomizer(ReportFormat):
         """The reports that the rows of `channel` stand for."""
         return np.arange(len(self.channel()), dtype=self.report_dtype)
 
+    @property
+    def two_levels(self) -> TwoLevels | None:
+        """The law, where it has two levels above a uniform blanket: the mechanism's own blanket.
+
+        Says which two values are the worst pair, and why.
+        """
+        return None
+
+    @property
+    def triple_shares(self) -> tuple[float, ...]:
+        """Of `two_levels`: shares of reports that three values favour, for each kind of third."""
+        return ()
+
     def dominating_pair(self) -> ShufflePair:
-        """What shuffling hides one report in: the clone pair, unless a mechanism knows better."""
-        return ShufflePair.clones(self.local_epsilon)
+        """What shuffling hides one report in: its two levels, or else the clone pair, unless a
+        mechanism knows better."""
+        if self.two_levels is None:
+            return ShufflePair.clones(self.local_epsilon)
+        return ShufflePair.two_level(*self.two_levels[:4])
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         """Concrete pairs of datasets for lower bounds of the shuffled price; none unless known."""
-        return ()
+        if self.two_levels is None:
+            return ()
+        ratio, support, overlap, _, attained = self.two_levels
+        return two_level_witnesses(attained or ratio, support, overlap, self.triple_shares)
 
     @property
     def public_groups(self) -> int:

@@ -18,7 +18,7 @@ interesting `(x, x', z)`: usually one with `z = x'` and one where `z` is a third
 accountant tries each in both directions, so `(x, x')` and `(x', x)` need not both be listed.
 
 Two-level randomizers (each value has a set of reports that it favours, at one common probability
-ratio) build both with `ShufflePair.two_level` and `two_level_witnesses`; small dense channels with
+ratio) say their `TwoLevels`, of which both are built; small dense channels build them with
 `ShufflePair.from_channel` and `witness_from_channel`.
 """
 
@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -239,6 +239,24 @@ class ShufflePair:
             raise ValueError("channel must give some report to every value (a finite epsilon)")
         law = blanket / mass
         return cls(min(mass, 1.0), *_merge(table, law, first, second), proof_status, source)
+
+
+class TwoLevels(NamedTuple):
+    """A law of two levels above a uniform blanket, in the terms of `ShufflePair.two_level`.
+
+    Attributes:
+        ratio: the most that the implemented levels differ by.
+        support: share of the reports that a value favours.
+        overlap: share that two values favour at once, at least.
+        source: the method's name.
+        attained: what the levels differ by at least, for lower bounds; None: `ratio`.
+    """
+
+    ratio: float
+    support: float
+    overlap: float
+    source: str
+    attained: float | None = None
 
 
 def two_level_witnesses(

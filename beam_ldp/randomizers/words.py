@@ -191,6 +191,14 @@ MAX_WASTE = 1e-8
 _LARGEST_EXPONENT = 700.0  # of a finite float
 
 
+def check_resolution(local_epsilon: float, implemented: float, of: str = "") -> None:
+    """A ValueError unless words spend the budget, on something (`of`), to within `MAX_WASTE`."""
+    if not (implemented > 0 and local_epsilon - implemented <= MAX_WASTE):
+        raise ValueError(
+            f"local_epsilon={local_epsilon:g}{of} is beyond the resolution of 64-bit words"
+        )
+
+
 def exp_lower(local_epsilon: float) -> Fraction:
     """A rational just below e**local_epsilon (closer than one part in 2**50)."""
     if local_epsilon > _LARGEST_EXPONENT:

@@ -11,8 +11,9 @@ from beam_ldp.pipelines.frequencies.questions import Survey, SurveyChoice
 from beam_ldp.pipelines.planner import Rows
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
+from beam_ldp.planning import Plan
 from beam_ldp.planning.questions import Design
-from beam_ldp.planning.ranges import RangesPlan, plan_ranges, range_errors
+from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
@@ -151,7 +152,7 @@ class NumberTree(Survey):
     def names(self) -> tuple[str, ...]:
         return tuple(name for question in self.asked for name in question.names)
 
-    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[RangesPlan]:
+    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[Plan]:
         fan_out = self.wanted.fan_out
         if settings.mechanism.name != "auto":
             raise SettingError("--mechanism must be auto with --quantiles and --between")

@@ -17,11 +17,11 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
+from beam_ldp.pipelines.views.plans import ComparedPlans, Plans
 from beam_ldp.planning import Plan
-from beam_ldp.planning.least_errors import LeastErrors, least_errors
-from beam_ldp.planning.questions import QuestionsPlan, rare_errors
-from beam_ldp.planning.ranges import RangesPlan, range_errors
+from beam_ldp.planning.frequencies import LeastErrors, least_errors
+from beam_ldp.planning.questions import rare_errors
+from beam_ldp.planning.ranges import range_errors
 from beam_ldp.randomizers.estimate import readable
 
 
@@ -117,7 +117,7 @@ class ListPlans(FrequencyPlans):
     def least(self) -> LeastErrors | None:
         """What no mechanism of the first plan's local epsilon is below."""
         settings = self.planner.settings
-        first = next((plan for plan in self.plans if not excluded(plan)), None)
+        first = next((plan for plan in self.plans if not plan.excluded), None)
         if first is None:
             return None
         size, people = self.planner.domain.size, settings.planned_reports
@@ -159,12 +159,12 @@ class SurveyPlans(FrequencyPlans):
     def _named(self, plan: Any) -> Any:
         return replace(plan, mechanism=f"{_design(plan)}: {plan.oracle}")
 
-    def row(self, plan: QuestionsPlan) -> dict[str, Any]:
+    def row(self, plan: Plan) -> dict[str, Any]:
         return _row(plan) | {
             "standard_errors": [one if math.isfinite(one) else None for one in plan.standard_errors]
         }
 
-    def cells(self, plan: QuestionsPlan) -> tuple[str, ...]:
+    def cells(self, plan: Plan) -> tuple[str, ...]:
         """Of the table."""
         people = max(plan.standard_errors) * self.planner.settings.planned_reports
         return f"{people:,.0f}", f"{plan.bits_per_report:,}"
@@ -178,7 +178,7 @@ class SurveyPlans(FrequencyPlans):
         table.add_column("mechanism")
         for heading in self.columns:
             table.add_column(heading, justify="right")
-        for i, plan in enumerate(plan for plan in self.plans if not excluded(plan)):
+        for i, plan in enumerate(plan for plan in self.plans if not plan.excluded):
             epsilon = "" if plan.epsilon is None else number(plan.epsilon)
             table.add_row(
                 plan.mechanism, number(plan.local_epsilon), epsilon, *self.cells(plan),
@@ -196,7 +196,7 @@ class TreePlans(SurveyPlans):
     upward = "RMS error of a range, share of the people"
     columns = ("local epsilon", "epsilon", "error of a range (people)", "bits")
 
-    def _named(self, plan: RangesPlan) -> RangesPlan:
+    def _named(self, plan: Plan) -> Plan:
         tree = f"fan-out {plan.tree.fan_out}"
         return replace(plan, mechanism=f"{tree}, {_design(plan)}: {plan.oracle}")
 
@@ -216,7 +216,7 @@ def _design(plan: Any) -> str:
 def _row(plan: Any) -> dict[str, Any]:
     """Of several questions, for programs."""
     if plan.randomizer is None:
-        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": excluded(plan)}
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
     known = plan.epsilon_if_known
     return {
         "mechanism": plan.randomizer.to_config(),
@@ -226,7 +226,7 @@ def _row(plan: Any) -> dict[str, Any]:
         "epsilon_if_known": None if known is None else float(known),
         "rms_error": plan.rms_error,
         "bits_per_report": plan.randomizer.bits_per_report,
-        "excluded": excluded(plan) or None,
+        "excluded": plan.excluded or None,
     }
 
 

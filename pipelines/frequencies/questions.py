@@ -19,10 +19,10 @@ from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
+from beam_ldp.planning import Plan
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
-    QuestionsPlan,
     plan_questions,
     question_oracles,
     rare_errors,
@@ -178,7 +178,7 @@ class SeveralLists(Survey, Generic[AnyList]):
     def names(self) -> tuple[str, ...]:
         return tuple(self.domains)
 
-    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[QuestionsPlan]:
+    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[Plan]:
         sizes = [domain.size for domain in self.domains.values()]
         return plan_questions(
             settings.planned_reports,

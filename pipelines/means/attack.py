@@ -21,14 +21,14 @@ from beam_ldp.accounting.reconstruction_audit import (
     direction_attack,
 )
 from beam_ldp.pipelines.records.wording import number
-from beam_ldp.planning import MeanPlan
+from beam_ldp.planning import Plan
 from beam_ldp.randomizers.mean import PrivUnit
 
 COSINES = (0.3, 0.5, 0.7)  # of the angles within which a guess counts
 _MIDDLE = 0.5  # for which the local epsilons are told
 
 
-def attack_row(plan: MeanPlan, dimension: int) -> dict[str, Any]:
+def attack_row(plan: Plan, dimension: int) -> dict[str, Any]:
     """How often somebody who knew nothing of a vector finds its direction, for programs.
 
     Before any report the direction is uniform for the attacker, and the vector is as long as the
@@ -62,7 +62,7 @@ def attack_row(plan: MeanPlan, dimension: int) -> dict[str, Any]:
     }
 
 
-def show_attacks(plans: Sequence[MeanPlan], dimension: int) -> None:
+def show_attacks(plans: Sequence[Plan], dimension: int) -> None:
     """The table, for people."""
     table = Table(
         title="\nWhat somebody guesses who knew nothing of a vector and sees all that one person "

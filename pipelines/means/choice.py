@@ -32,7 +32,7 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
 from beam_ldp.pipelines.usage.mean import MeanQuestion
-from beam_ldp.planning import MeanPlan, plan_means
+from beam_ldp.planning import Plan, plan_means
 from beam_ldp.planning.means import MAX_DIMENSION
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.estimate import readable
@@ -196,7 +196,7 @@ class MeanChoice(Choice[MeanRandomizer]):
         relative_error: the same as a share of half the range, or of the radius.
     """
 
-    plan: MeanPlan | None
+    plan: Plan | None
     relative_error: float
 
     @property
@@ -258,7 +258,7 @@ class MeanPlanner(VectorPlanner[MeanSettings]):
     """What is the mean of people's vectors? Before the data."""
 
     @cached_property
-    def plans(self) -> list[MeanPlan]:
+    def plans(self) -> list[Plan]:
         """All mechanisms that the flags leave, the best first. Raises SettingError."""
         return plans_of(self.settings, self.dimension, self.ranges is not None)
 
@@ -327,7 +327,7 @@ def chosen(
     settings: MeanSettings,
     randomizer: MeanRandomizer,
     ranges: CoordinateRanges | None,
-    plan: MeanPlan | None,
+    plan: Plan | None,
 ) -> MeanChoice:
     """A mechanism, with what is expected of it."""
     n = settings.planned_reports
@@ -363,7 +363,7 @@ def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int)
 
 def plans_of(
     settings: MeanSettings, dimension: int, in_ranges: bool, several: bool = False
-) -> list[MeanPlan]:
+) -> list[Plan]:
     """All mechanisms that the flags leave, the best first; `several`: shorter ones, too, of one.
 
     Raises:
@@ -400,7 +400,7 @@ def plans_of(
         raise SettingError(str(error)) from None
 
 
-def _first(plans: Sequence[MeanPlan], settings: MeanSettings, dimension: int) -> MeanPlan:
+def _first(plans: Sequence[Plan], settings: MeanSettings, dimension: int) -> Plan:
     """The best that may be used, of a shuffle that can take it. Raises SettingError."""
     usable = [plan for plan in plans if not plan.excluded]
     fitting = [plan for plan in usable if plan.messages_per_user == 1 or parts_messages(settings)]

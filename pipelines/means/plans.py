@@ -16,7 +16,7 @@ from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
-from beam_ldp.planning import MeanPlan
+from beam_ldp.planning import Plan
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
@@ -42,7 +42,7 @@ class MeanPlans(ComparedPlans):
         super().__init__(planner)
         self._attacked = attacked
 
-    def plans_at(self, settings: Settings[Any]) -> list[MeanPlan]:
+    def plans_at(self, settings: Settings[Any]) -> list[Plan]:
         """What was asked for with all that is worth a choice, another budget with the best."""
         asked = settings.privacy == self.planner.settings.privacy
         return plans_of(
@@ -72,7 +72,7 @@ class MeanPlans(ComparedPlans):
         )
         return f"{people}, {where}{delta}"
 
-    def row(self, plan: MeanPlan) -> dict[str, Any]:
+    def row(self, plan: Plan) -> dict[str, Any]:
         row = mean_row(plan)
         if self._attacked and plan.randomizer is not None:
             row["attack"] = attack_row(plan, self.planner.dimension)
@@ -83,7 +83,7 @@ class MeanPlans(ComparedPlans):
         if self._attacked:
             show_attacks([one for one in self.plans if not one.excluded], self.planner.dimension)
 
-    def error(self, plan: MeanPlan) -> float:
+    def error(self, plan: Plan) -> float:
         return plan.rms_error
 
     def draw_foot(self, figure: Any, names: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ def _ball(norm: Any, radius: float) -> str:
     return f"{name} ball of radius {radius:g}"
 
 
-def mean_row(plan: MeanPlan) -> dict[str, Any]:
+def mean_row(plan: Plan) -> dict[str, Any]:
     """A plan for means, for programs."""
     if plan.randomizer is None:
         return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
@@ -129,7 +129,7 @@ def mean_row(plan: MeanPlan) -> dict[str, Any]:
     }
 
 
-def _trust_said(plans: Sequence[MeanPlan]) -> str:
+def _trust_said(plans: Sequence[Plan]) -> str:
     """Below a table in which not all rows need but the device."""
     told = ""
     if any(plan.trusted != "device" for plan in plans):
@@ -158,7 +158,7 @@ def compression_cell(ratio: float) -> str:
     return f"{ratio:.1f}"
 
 
-def show_means(plans: Sequence[MeanPlan], title: str) -> None:
+def show_means(plans: Sequence[Plan], title: str) -> None:
     """Plans for means, likewise."""
     usable = [one for one in plans if not one.excluded]
     reference = usable[0].lower_bound_name if usable else ""

@@ -172,7 +172,7 @@ def curves(
     errors: dict[str, dict[float, float]] = {name: {} for name in ranked}
     for at, plans in found.items():
         for plan in plans:
-            if not excluded(plan) and plan.mechanism in errors:
+            if not plan.excluded and plan.mechanism in errors:
                 errors[plan.mechanism].setdefault(at, error(plan))  # of several rows the best
     return [
         Curve(name, tuple(budgets), tuple(errors[name].get(at, math.nan) for at in budgets))
@@ -354,7 +354,9 @@ class ComparedPlans(Plans):
 
     @cached_property
     def choice(self) -> Choice[Any] | None:
-        if self.planner.settings.mechanism.name == AUTO and all(map(excluded, self.plans)):
+        if self.planner.settings.mechanism.name == AUTO and all(
+            plan.excluded for plan in self.plans
+        ):
             return None
         return self.planner.choose()
 
@@ -372,13 +374,13 @@ class ComparedPlans(Plans):
         self.show_plans()
         console = Console()
         for plan in self.plans:
-            if excluded(plan):
-                console.print(f"left out: {plan.mechanism} ({escape(excluded(plan))})", style="dim")
+            if plan.excluded:
+                console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
         if ":" in self.planner.settings.mechanism.name:
             show_summary(console, mechanism_of(self.planner.settings.mechanism.name))
         super().show()
         if workers is not None:
-            usable = [plan.randomizer for plan in self.plans if not excluded(plan)]
+            usable = [plan.randomizer for plan in self.plans if not plan.excluded]
             show_costs(console, usable, self._people, workers, price)
 
     @property
@@ -417,11 +419,6 @@ class ComparedPlans(Plans):
 
 
 AUTO = "auto"
-
-
-def excluded(plan: Any) -> str:
-    """Why a plan is not to be used; empty if it may be."""
-    return getattr(plan, "excluded", "")
 
 
 def show_summary(console: Console, kind: type[Any]) -> None:

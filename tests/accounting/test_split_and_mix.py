@@ -25,7 +25,7 @@ from beam_ldp.accounting.shuffle.split_and_mix import (
     split_and_mix_delta,
     split_and_mix_epsilon,
 )
-from beam_ldp.randomizers.discrete_gaussian import ROUNDED_VARIANCE, drawn_log_ratio
+from beam_ldp.randomizers.discrete_noise import ROUNDED_VARIANCE, drawn_log_ratio
 from beam_ldp.randomizers.mean import SplitAndMixMean
 
 pytestmark = pytest.mark.exact

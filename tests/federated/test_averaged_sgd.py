@@ -16,7 +16,7 @@ from beam_ldp.federated.averaged_sgd import (
     private_averaged_sgd,
 )
 from beam_ldp.randomizers.mean import PrivUnit, SeparatedMean
-from beam_ldp.randomizers.mean.second_moments import second_moment
+from beam_ldp.randomizers.mean.separated_mean import second_moment
 
 H = np.array([[2.0, 0.5], [0.5, 1.0]])
 S = np.array([[1.0, -0.3], [-0.3, 0.5]])

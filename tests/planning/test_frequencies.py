@@ -93,7 +93,7 @@ def test_errors_are_those_of_the_oracle(plans):
         assert plan.standard_error == pytest.approx(
             math.sqrt(plan.randomizer.variance(10**6, rare)[0])
         )
-        assert plan.standard_error <= plan.worst_standard_error * (1 + 1e-12)
+        assert plan.standard_error <= plan.worst_error * (1 + 1e-12)
         assert plan.bits_per_report == plan.randomizer.bits_per_report
 
 

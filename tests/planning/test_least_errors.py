@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from beam_ldp.planning.least_errors import least_errors
+from beam_ldp.planning.frequencies import least_errors
 from beam_ldp.randomizers.entropy import critical_bits
 from beam_ldp.randomizers.frequency import (
     KRandomizedResponse,

@@ -9,8 +9,8 @@ import pytest
 from mpmath import mp, mpf
 from scipy import integrate
 
-from beam_ldp.randomizers import discrete_gaussian as module
-from beam_ldp.randomizers.discrete_gaussian import (
+from beam_ldp.randomizers import discrete_noise as module
+from beam_ldp.randomizers.discrete_noise import (
     DRAW_DISTANCE,
     DiscreteGaussian,
     rounding_log_ratio,

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers import discrete_laplace as module
-from beam_ldp.randomizers.discrete_laplace import discrete_laplace
+from beam_ldp.randomizers import discrete_noise as module
+from beam_ldp.randomizers.discrete_noise import discrete_laplace
 
 
 class StopPath(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.discrete_gaussian import DiscreteGaussian
+from beam_ldp.randomizers.discrete_noise import DiscreteGaussian
 from beam_ldp.randomizers.mean import (
     KashinMean,
     MinimalRandomCoding,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.discrete_gaussian import (
+from beam_ldp.randomizers.discrete_noise import (
     DRAW_DISTANCE,
     ROUNDED_VARIANCE,
     drawn_log_ratio,

@@ -12,7 +12,7 @@ from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
-from beam_ldp.randomizers.discrete_gaussian import sum_log_ratio
+from beam_ldp.randomizers.discrete_noise import sum_log_ratio
 from beam_ldp.randomizers.mean.split_and_mix import SplitAndMixMean
 from beam_ldp.randomizers.special import brentq
 

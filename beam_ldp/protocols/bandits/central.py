@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
-from beam_ldp.randomizers.discrete_laplace import discrete_laplace
+from beam_ldp.randomizers.discrete_noise import discrete_laplace
 from beam_ldp.randomizers.identity import config_digest
 from beam_ldp.randomizers.randomness import FreshWords
 

@@ -10,7 +10,7 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
 from beam_ldp.randomizers.words import WORD_VALUES, multiply_high, odd_parity, short_kernel
 
@@ -141,22 +141,22 @@ class BinaryHadamard(SymbolOracle):
         signed[int(self.drop_trivial) :] = by_row[:, 0] - by_row[:, 1]
         return (statistic.sum() + walsh_hadamard(signed)[: self.domain_size]) / 2
 
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket: rows and signs alike. All pairs of values agree on equally many rows.
+    @property
+    def two_levels(self) -> TwoLevels | None:
+        """Rows and signs alike. All pairs of values agree on equally many rows.
 
         Of public rows, users of one row form a crowd of their own, and the worst two values are
         any two on which that row differs: plain randomized response of one bit.
         """
         if self.row == "sent":
-            return super().dominating_pair()
-        ratio = self._law.likelihood_ratio
-        return ShufflePair.two_level(ratio, 0.5, 0.0, "own blanket of BinaryHadamard, within a row")
+            return super().two_levels
+        ratio, p = self._law.likelihood_ratio, self._truth_chance
+        source = "own blanket of BinaryHadamard, within a row"
+        return TwoLevels(ratio, 0.5, 0.0, source, p / (1 - p))
 
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        if self.row == "sent":
-            return super().witness_pairs()
-        p = self._truth_chance
-        return two_level_witnesses(p / (1 - p), 0.5, 0.0)
+    @property
+    def triple_shares(self) -> tuple[float, ...]:
+        return super().triple_shares if self.row == "sent" else ()
 
     @property
     def public_groups(self) -> int:

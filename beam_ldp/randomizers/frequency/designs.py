@@ -21,7 +21,7 @@ from beam_ldp.randomizers.finite_fields import (
     singer,
 )
 
-_MOST_SYMBOLS_PER_VALUE = 32
+MOST_SYMBOLS_PER_VALUE = 32
 DESIGN_FORMS = 'None, "single", "paley:P" or "singer:Q,T"'
 _PALEY = re.compile(r"paley:([1-9][0-9]{0,9})")
 _SINGER = re.compile(r"singer:([1-9][0-9]{0,9}),([1-9][0-9]?)")
@@ -125,7 +125,7 @@ def designs(domain_size: int, local_epsilon: float) -> Iterator[tuple[float, Des
         prime = next_prime(prime + 1)
     found.append(Design.paley(prime))
     largest = math.floor(min(4 * (math.exp(min(local_epsilon, 40.0)) + 1), 2 * domain_size))
-    most = max(_MOST_SYMBOLS_PER_VALUE * domain_size, 7)
+    most = max(MOST_SYMBOLS_PER_VALUE * domain_size, 7)
     for q in primes_up_to(largest).tolist():
         dimension = 3
         while num_points(q, dimension) < domain_size:

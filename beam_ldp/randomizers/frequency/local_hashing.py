@@ -1,8 +1,13 @@
-"""Local hashing: hash the value with a fresh random function, then randomize the hash."""
+"""Local hashing: hash the value with a fresh random function, then randomize the hash.
+
+Reports that hold the seed of such a function (`SeededOracle`) are read alike, here and in
+pairwise independent RAPPOR.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +21,7 @@ from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import is_prime
 from beam_ldp.randomizers.report_format import NumberedReports
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import (
     WORD_VALUES,
     TwoLevelLaw,
@@ -31,7 +36,40 @@ _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
-class LocalHashing(NumberedReports, FrequencyOracle):
+class SeededOracle(NumberedReports, FrequencyOracle):
+    """An oracle whose report holds the seed of a pairwise independent hash over a prime field.
+
+    Residues cannot be drawn from whole words without remainder. The few words that would make a
+    draw uneven are replaced: the seed is drawn anew, and the noise, whose word has fallen, is not.
+
+    Attributes:
+        seed_word: which of a report's two words is the seed's; the other one is the noise's.
+    """
+
+    seed_word: ClassVar[int]
+
+    @property
+    def words_per_user(self) -> int:
+        return 2
+
+    @abstractmethod
+    def _draw(
+        self, values: np.ndarray, noise: np.ndarray, seeds: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
+        """Fill `reports` by a word of noise and one of the seed each; which of them are uneven."""
+
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        noise, seeds = words[:, 1 - self.seed_word], words[:, self.seed_word].copy()
+        position = self.words_per_user
+        while len(redo := np.flatnonzero(self._draw(values, noise, seeds, reports))):
+            seeds[redo] = extra(redo, np.full(len(redo), position))
+            position += 1
+
+
+@dataclass(frozen=True)
+class LocalHashing(SeededOracle):
     """The value is hashed to one of `num_buckets` buckets, and the bucket randomized.
 
     Every report draws its own hash function, x -> floor(((a x + b) mod P) g / P) with (a, b)
@@ -73,6 +111,7 @@ class LocalHashing(NumberedReports, FrequencyOracle):
     num_buckets: int | None = None
     prime: int | None = None
 
+    seed_word: ClassVar[int] = 0
     also_known_as: ClassVar[str] = "OLH; BLH (two buckets)"
     decoding: ClassVar[str] = "O(n k / g), or O(P (P + k)) for very large n"
 
@@ -134,37 +173,22 @@ class LocalHashing(NumberedReports, FrequencyOracle):
         bucket += others * entropy_bits([law.other_probability])
         return 2 * math.log2(self._prime) + bucket
 
-    @property
-    def statistic_shape(self) -> tuple[int, ...]:
-        return (self.domain_size,)
-
-    @property
-    def words_per_user(self) -> int:
-        return 2
-
-    def _randomize_block(
-        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
-    ) -> None:
-        seeds = words[:, 0].copy()
-        position = self.words_per_user
-        while True:
-            uneven = np.zeros(len(values), dtype=np.bool_)
-            _hash_and_respond(
-                values,
-                seeds,
-                words[:, 1],
-                np.uint64(self._prime),
-                np.uint64(self._buckets),
-                np.uint64(self._law.threshold),
-                np.uint64(WORD_VALUES % self._prime**2),
-                reports,
-                uneven,
-            )
-            redo = np.flatnonzero(uneven)
-            if not len(redo):
-                return
-            seeds[redo] = extra(redo, np.full(len(redo), position))
-            position += 1
+    def _draw(
+        self, values: np.ndarray, noise: np.ndarray, seeds: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
+        uneven = np.zeros(len(values), dtype=np.bool_)
+        _hash_and_respond(
+            values,
+            seeds,
+            noise,
+            np.uint64(self._prime),
+            np.uint64(self._buckets),
+            np.uint64(self._law.threshold),
+            np.uint64(WORD_VALUES % self._prime**2),
+            reports,
+            uneven,
+        )
+        return uneven
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         check_below(reports, self._num_reports)
@@ -191,36 +215,24 @@ class LocalHashing(NumberedReports, FrequencyOracle):
         table = np.where(hashed == bucket, law.favoured_probability, law.other_probability)
         return table.reshape(-1, self.domain_size) / prime**2
 
-    def channel_reports(self) -> np.ndarray:
-        """The reports that the rows of `channel` stand for."""
-        return np.arange(self._num_reports, dtype=self.report_dtype)
-
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket: seed and bucket uniform. Whatever the seed, a bucket is the own one or
-        not; under the blanket a value favours it with chance 1/g, two with chance C/g, the same
-        for every pair of values because the hash is pairwise independent."""
-        return ShufflePair.two_level(
-            self._ratio,
-            1 / self._buckets,
-            float(self._collision) / self._buckets,
-            "local hashing's own blanket",
-        )
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        """The values 0 and 1, with 1 or 2 as the value of the others."""
-        triples: tuple[float, ...] = ()
-        if self.domain_size > 2:
-            small, larger = divmod(self._prime, self._buckets)
-            triple = (self._buckets - larger) * finite_fields.triple_overlap(self._prime, small)
-            triple += larger * finite_fields.triple_overlap(self._prime, small + 1)
-            triples = (triple / self._buckets,)
-        return two_level_witnesses(
-            self._ratio, 1 / self._buckets, float(self._collision) / self._buckets, triples
-        )
+    @property
+    def two_levels(self) -> TwoLevels:
+        """Seed and bucket uniform. Whatever the seed, a bucket is the own one or not: a value
+        favours it with chance 1/g, two with chance C/g, the same for every pair of values because
+        the hash is pairwise independent."""
+        ratio = self._law.favoured_probability / self._law.other_probability
+        overlap = float(self._collision) / self._buckets
+        return TwoLevels(ratio, 1 / self._buckets, overlap, "local hashing's own blanket")
 
     @property
-    def _ratio(self) -> float:
-        return self._law.favoured_probability / self._law.other_probability
+    def triple_shares(self) -> tuple[float, ...]:
+        """With 1 or 2 as the value of the others."""
+        if self.domain_size == 2:
+            return ()
+        small, larger = divmod(self._prime, self._buckets)
+        triple = (self._buckets - larger) * finite_fields.triple_overlap(self._prime, small)
+        triple += larger * finite_fields.triple_overlap(self._prime, small + 1)
+        return (triple / self._buckets,)
 
 
 def _balanced_prime(buckets: int, domain_size: int) -> int:

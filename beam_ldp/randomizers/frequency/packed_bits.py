@@ -15,11 +15,12 @@ from __future__ import annotations
 import functools
 import math
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_ldp.randomizers.bits import join_rows, padding_is_zero, split_rows
+from beam_ldp.randomizers.report_format import ReportFormat
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.words import WORD_BITS, WORD_VALUES, kernel
 
@@ -87,7 +88,7 @@ def noisy_rows(
     rows, undecided = np.empty_like(held), np.empty_like(held)
     last = np.uint64((1 << (num_bits - 1) % WORD_BITS + 1) - 1)
     _compare_digits(words, held, first[0], first[1], last, rows, undecided)
-    capacity = _count_bits(undecided)
+    capacity = int(row_sums(undecided).sum())
     users, positions = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
     _list_bits(undecided, users, positions)
     _decide(users, positions, extra(users, positions + first_extra), held, rest, rows)
@@ -127,7 +128,7 @@ def row_sums(rows: np.ndarray) -> np.ndarray:
 
 def positions_of_bits(rows: np.ndarray) -> np.ndarray:
     """Positions of all set bits, row by row, in increasing order: int64."""
-    count = _count_bits(rows)
+    count = int(row_sums(rows).sum())
     users, positions = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     _list_bits(rows, users, positions)
     return positions
@@ -170,6 +171,36 @@ def all_rows(num_bits: int) -> np.ndarray:
     return (numbers >> np.arange(num_bits, dtype=np.uint32) & 1).astype(np.uint8)
 
 
+class BitRows(ReportFormat):
+    """Reports that are rows of `bits_per_report` bits."""
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8)
+
+    @property
+    def report_shape(self) -> tuple[int, ...]:
+        return (bytes_for(self.bits_per_report),)
+
+    def pack(self, reports: np.ndarray) -> bytes:
+        """The bits of a row in their order, without gaps, least significant of a byte first."""
+        return pack_rows(reports, self.bits_per_report)
+
+    @property
+    def _low_bits_first(self) -> bool:
+        return True
+
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        return unpack_rows(data, self.bits_per_report, num_reports)
+
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return whole_rows(reports, self.bits_per_report)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"have zero bits after their first {self.bits_per_report}"
+
+
 @kernel
 def _set_bits(positions, rows):  # type: ignore[no-untyped-def]
     for i in range(positions.size):
@@ -192,18 +223,6 @@ def _compare_digits(words, held, low, high, last, rows, undecided):  # type: ign
             undecided[i, w] = equal
         rows[i, width - 1] &= last
         undecided[i, width - 1] &= last
-
-
-@kernel
-def _count_bits(rows):  # type: ignore[no-untyped-def]
-    count = 0
-    for i in range(rows.shape[0]):
-        for w in range(rows.shape[1]):
-            left = rows[i, w]
-            while left != _ZERO:
-                left &= left - _ONE
-                count += 1
-    return count
 
 
 @kernel

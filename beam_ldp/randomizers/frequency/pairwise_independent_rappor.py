@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import finite_fields
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
+from beam_ldp.randomizers.base import check_below
 from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.finite_fields import is_prime, next_prime
-from beam_ldp.randomizers.report_format import NumberedReports
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.frequency.local_hashing import SeededOracle
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import (
-    MAX_WASTE,
     WORD_VALUES,
     CoinLaw,
+    check_resolution,
     kernel,
     multiply_high,
 )
@@ -29,7 +29,7 @@ _MAX_CENTRE = 1 << 16  # larger budgets make do with this field: its inverses st
 
 
 @dataclass(frozen=True)
-class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
+class PairwiseIndependentRappor(SeededOracle):
     """A report is a seed; the seed spans one bit per category, the own bit more often one.
 
     The value is a vector x over the field of `prime` = P elements, the seed a vector a and a shift
@@ -73,6 +73,7 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
     local_epsilon: float
     compact: bool = False
 
+    seed_word: ClassVar[int] = 1
     also_known_as: ClassVar[str] = "PI-RAPPOR"
     decoding: ClassVar[str] = "O(k log k), transform over a finite field"
 
@@ -90,11 +91,7 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
                 f"domain_size={self.domain_size} at local_epsilon={self.local_epsilon:g} does not "
                 "fit seeds of 64 bits; choose a smaller domain or budget"
             )
-        implemented = self.log_ratio_max()
-        if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
-            raise ValueError(
-                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words"
-            )
+        check_resolution(self.local_epsilon, self.log_ratio_max())
 
     @cached_property
     def prime(self) -> int:
@@ -141,41 +138,25 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
     def log_ratio_max(self) -> float:
         return self._law.log_ratio_max
 
-    @property
-    def statistic_shape(self) -> tuple[int, ...]:
-        return (self.domain_size,)
-
-    @property
-    def words_per_user(self) -> int:
-        return 2
-
-    def _randomize_block(
-        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
-    ) -> None:
+    def _draw(
+        self, values: np.ndarray, noise: np.ndarray, seeds: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
         ones, zeros = self.num_ones, self.prime - self.num_ones
         slopes = self.prime**self.length
-        excess = [WORD_VALUES % (slopes * count) for count in (zeros, ones)]
-        seeds = words[:, 1].copy()
-        position = self.words_per_user
-        while True:
-            uneven = np.zeros(len(values), dtype=np.bool_)
-            _draw_seeds(
-                values,
-                words[:, 0],
-                seeds,
-                np.uint64(self._law.coin.threshold),
-                np.uint64(self.prime),
-                np.uint64(slopes),
-                np.uint64(ones),
-                np.array(excess, dtype=np.uint64),
-                reports,
-                uneven,
-            )
-            redo = np.flatnonzero(uneven)
-            if not len(redo):
-                return
-            seeds[redo] = extra(redo, np.full(len(redo), position))
-            position += 1
+        uneven = np.zeros(len(values), dtype=np.bool_)
+        _draw_seeds(
+            values,
+            noise,
+            seeds,
+            np.uint64(self._law.coin.threshold),
+            np.uint64(self.prime),
+            np.uint64(slopes),
+            np.uint64(ones),
+            np.array([WORD_VALUES % (slopes * n) for n in (zeros, ones)], dtype=np.uint64),
+            reports,
+            uneven,
+        )
+        return uneven
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         check_below(reports, self._num_reports)
@@ -222,26 +203,20 @@ class PairwiseIndependentRappor(NumberedReports, FrequencyOracle):
             slopes, values = slopes // self.prime, values // self.prime
         return np.where(image < self.num_ones, own, other)
 
-    def channel_reports(self) -> np.ndarray:
-        """The reports that the rows of `channel` stand for."""
-        return np.arange(self._num_reports, dtype=self.report_dtype)
-
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket: uniform seeds. Two levels of probability; under uniform seeds a value's
-        bit is one with chance q, two values' bits with chance q**2, for every pair of values
-        because the bits are pairwise independent."""
+    @property
+    def two_levels(self) -> TwoLevels:
+        """Uniform seeds. A value's bit is one with chance q, two values' bits with chance q**2, for
+        every pair of values because the bits are pairwise independent."""
         q = self.num_ones / self.prime
-        return ShufflePair.two_level(
-            float(self._law.ratio), q, q * q, "pairwise independent RAPPOR's own blanket"
-        )
+        source = "pairwise independent RAPPOR's own blanket"
+        return TwoLevels(float(self._law.ratio), q, q * q, source)
 
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        """The values 0 and 1, with 1 or 2 as the value of the others (on one line of the field)."""
-        q = self.num_ones / self.prime
-        triples: tuple[float, ...] = ()
-        if self.domain_size > 2 and self.prime > 2:
-            triples = (finite_fields.triple_overlap(self.prime, self.num_ones),)
-        return two_level_witnesses(float(self._law.ratio), q, q * q, triples)
+    @property
+    def triple_shares(self) -> tuple[float, ...]:
+        """With 1 or 2 as the value of the others (on one line of the field)."""
+        if self.domain_size == 2 or self.prime == 2:
+            return ()
+        return (finite_fields.triple_overlap(self.prime, self.num_ones),)
 
 
 @kernel

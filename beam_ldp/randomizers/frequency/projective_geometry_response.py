@@ -17,9 +17,9 @@ from beam_ldp.randomizers.finite_fields import (
     primes_up_to,
     singer,
 )
+from beam_ldp.randomizers.frequency.designs import MOST_SYMBOLS_PER_VALUE, Design
 from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
 
-_MOST_SYMBOLS_PER_VALUE = 32
 _MANY_SYMBOLS = 1 << 23  # 64 MiB of counts: beyond, the smallest geometry
 
 
@@ -125,13 +125,9 @@ def _error(domain_size: int, prime: int, inverse: float, most_symbols: int) -> f
     """Variance of one report at frequency zero, times (1 - inverse)**2, inverse = 1/E."""
     dimension = _dimension(domain_size, prime)
     symbols, size = num_points(prime, dimension), num_points(prime, dimension - 1)
-    if prime > 2 and symbols > min(_MOST_SYMBOLS_PER_VALUE * domain_size, most_symbols):
+    if prime > 2 and symbols > min(MOST_SYMBOLS_PER_VALUE * domain_size, most_symbols):
         return math.inf
-    overlap = size * (size - 1) // (symbols - 1)
-    weight = size + (symbols - size) * inverse
-    q = (overlap + (size - overlap) * inverse) / weight
-    gap = (size - overlap) / weight
-    return q * (1 - q) / gap**2
+    return Design("", symbols, size).noise(inverse)
 
 
 def _dimension(domain_size: int, prime: int) -> int:

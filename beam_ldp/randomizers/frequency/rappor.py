@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _MAX_COHORTS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Rappor(FrequencyOracle):
+class Rappor(packed_bits.BitRows, FrequencyOracle):
     """Longitudinal RAPPOR: two stages of noise, so that many reports cost little more than one.
 
     The value becomes a code word: one bit per category (the basic design), or a Bloom filter of
@@ -247,14 +247,6 @@ class Rappor(FrequencyOracle):
         return self._code_bits + self._cohort_bits
 
     @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.uint8)
-
-    @property
-    def report_shape(self) -> tuple[int, ...]:
-        return (packed_bits.bytes_for(self.bits_per_report),)
-
-    @property
     def statistic_shape(self) -> tuple[int, ...]:
         if self.num_bits is None:
             return (self.domain_size,)
@@ -407,23 +399,3 @@ class Rappor(FrequencyOracle):
         if self.num_bits is None:
             return one_hot_witnesses(one, zero, self.domain_size)
         return (self._code.witness(one, zero),)
-
-    # How it travels ----------------------------------------------------------------------
-
-    def pack(self, reports: np.ndarray) -> bytes:
-        """Code bits, then cohort bits, without gaps, least significant bit of a byte first."""
-        return packed_bits.pack_rows(reports, self.bits_per_report)
-
-    @property
-    def _low_bits_first(self) -> bool:
-        return True
-
-    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
-        return packed_bits.unpack_rows(data, self.bits_per_report, num_reports)
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return packed_bits.whole_rows(reports, self.bits_per_report)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"have zero bits after their first {self.bits_per_report}"

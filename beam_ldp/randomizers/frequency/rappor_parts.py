@@ -40,21 +40,58 @@ class BloomCode:
     num_bits: int
     num_ones: int
 
+    @functools.lru_cache(maxsize=4)  # noqa: B019  (codes are few, and equal ones share a table)
     def words(self) -> np.ndarray:
         """Positions of the ones: int64, (cohorts, values, ones)."""
-        return _words(self)
+        shape = (self.num_cohorts, self.num_values, self.num_ones)
+        words = np.empty(shape, dtype=np.int64)
+        for cohort in range(self.num_cohorts):
+            label = f"beam-ldp bloom {cohort} {self.num_values} {self.num_bits} {self.num_ones}"
+            stream = hashlib.shake_128(label.encode()).digest(8 * shape[1] * shape[2])
+            draws = np.frombuffer(stream, dtype="<u8").reshape(shape[1:])
+            for i in range(self.num_ones):
+                # A position among those still free, then moved past the taken ones.
+                position = (draws[:, i] % np.uint64(self.num_bits - i)).astype(np.int64)
+                for taken in np.sort(words[cohort, :, :i], axis=1).T:
+                    position += position >= taken
+                words[cohort, :, i] = position
+        return words
 
+    @functools.lru_cache(maxsize=4)  # noqa: B019  (codes are few, and equal ones share a table)
     def ones(self) -> np.ndarray:
         """The code words side by side: float64 zeros and ones, (values, cohorts * bits)."""
-        return _ones(self)
+        ones = np.zeros((self.num_values, self.num_cohorts, self.num_bits))
+        value = np.arange(self.num_values)[None, :, None]
+        cohort = np.arange(self.num_cohorts)[:, None, None]
+        ones[value, cohort, self.words()] = 1.0
+        return ones.reshape(self.num_values, -1)
 
+    @functools.lru_cache(maxsize=4)  # noqa: B019  (codes are few, and equal ones share a table)
     def decoder(self) -> np.ndarray:
         """D with D @ ones.T / cohorts = identity, (values, cohorts * bits): least squares.
 
         Raises:
             ValueError: if no linear decoder is unbiased, since values cannot be told apart.
         """
-        return _decoder(self)
+        from scipy import linalg  # slow to import, and not needed on devices
+
+        ones = self.ones()
+        try:
+            decoder = self.num_cohorts * linalg.solve(ones @ ones.T, ones, assume_a="pos")
+        except linalg.LinAlgError:
+            raise ValueError(self._refusal()) from None
+        # Least squares of a singular system may pass unnoticed; a biased decoder may not.
+        bias = np.abs(decoder @ ones.T / self.num_cohorts - np.eye(self.num_values)).max()
+        if not bias < MAX_BIAS:
+            raise ValueError(self._refusal())
+        return decoder
+
+    def _refusal(self) -> str:
+        return (
+            f"num_cohorts={self.num_cohorts} filters of num_bits={self.num_bits} bits do not tell "
+            f"{self.num_values} values apart, so no linear estimate is unbiased; use more cohorts "
+            "or more bits"
+        )
 
     def second_moments(self, zero_variance: float, one_variance: float) -> np.ndarray:
         """E[Z_x**2 | value x'], (values, values): Z_x is one user's term of the estimate of x.
@@ -106,56 +143,6 @@ class BloomCode:
             "proved",
             "others hold one of the two values",
         )
-
-
-@functools.lru_cache(maxsize=4)
-def _words(code: BloomCode) -> np.ndarray:
-    shape = (code.num_cohorts, code.num_values, code.num_ones)
-    words = np.empty(shape, dtype=np.int64)
-    for cohort in range(code.num_cohorts):
-        label = f"beam-ldp bloom {cohort} {code.num_values} {code.num_bits} {code.num_ones}"
-        stream = hashlib.shake_128(label.encode()).digest(8 * shape[1] * shape[2])
-        draws = np.frombuffer(stream, dtype="<u8").reshape(shape[1:])
-        for i in range(code.num_ones):
-            # A position among those still free, then moved past the taken ones.
-            position = (draws[:, i] % np.uint64(code.num_bits - i)).astype(np.int64)
-            for taken in np.sort(words[cohort, :, :i], axis=1).T:
-                position += position >= taken
-            words[cohort, :, i] = position
-    return words
-
-
-@functools.lru_cache(maxsize=4)
-def _ones(code: BloomCode) -> np.ndarray:
-    ones = np.zeros((code.num_values, code.num_cohorts, code.num_bits))
-    value = np.arange(code.num_values)[None, :, None]
-    cohort = np.arange(code.num_cohorts)[:, None, None]
-    ones[value, cohort, _words(code)] = 1.0
-    return ones.reshape(code.num_values, -1)
-
-
-@functools.lru_cache(maxsize=4)
-def _decoder(code: BloomCode) -> np.ndarray:
-    from scipy import linalg  # slow to import, and not needed on devices
-
-    ones = _ones(code)
-    try:
-        decoder = code.num_cohorts * linalg.solve(ones @ ones.T, ones, assume_a="pos")
-    except linalg.LinAlgError:
-        raise ValueError(_refusal(code)) from None
-    # Least squares of a singular system may pass unnoticed; a biased decoder may not.
-    bias = np.abs(decoder @ ones.T / code.num_cohorts - np.eye(code.num_values)).max()
-    if not bias < MAX_BIAS:
-        raise ValueError(_refusal(code))
-    return decoder
-
-
-def _refusal(code: BloomCode) -> str:
-    return (
-        f"num_cohorts={code.num_cohorts} filters of num_bits={code.num_bits} bits do not tell "
-        f"{code.num_values} values apart, so no linear estimate is unbiased; use more cohorts "
-        "or more bits"
-    )
 
 
 # Permanent and instantaneous noise: the exact law of a bit, and words that outlive a release.

@@ -15,11 +15,11 @@ from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency import packed_bits
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import (
-    MAX_WASTE,
     CoinLaw,
     bits_for,
+    check_resolution,
     kernel,
     multiply_high,
     smallest_uint,
@@ -83,12 +83,8 @@ class SubsetSelection(FrequencyOracle):
             size = best_subset_size(self.domain_size, self.local_epsilon)
         size = check_integer("subset_size", size, 1, self.domain_size - 1)
         object.__setattr__(self, "subset_size", size)
-        implemented = self.log_ratio_max()
-        if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
-            raise ValueError(
-                f"local_epsilon={self.local_epsilon:g} with {self.domain_size} values is beyond "
-                "the resolution of 64-bit words"
-            )
+        of = f" with {self.domain_size} values"
+        check_resolution(self.local_epsilon, self.log_ratio_max(), of)
 
     @property
     def _size(self) -> int:
@@ -125,10 +121,6 @@ class SubsetSelection(FrequencyOracle):
     @property
     def report_shape(self) -> tuple[int, ...]:
         return (packed_bits.bytes_for(self.domain_size) if self._as_bits else self._size,)
-
-    @property
-    def statistic_shape(self) -> tuple[int, ...]:
-        return (self.domain_size,)
 
     @property
     def words_per_user(self) -> int:
@@ -207,25 +199,18 @@ class SubsetSelection(FrequencyOracle):
         np.put_along_axis(bits, sets, 1, axis=1)
         return np.packbits(bits, axis=1, bitorder="little")
 
-    def _overlaps(self) -> tuple[float, float, float]:
-        """Chance that a uniform set holds one, two, three given values."""
+    @property
+    def two_levels(self) -> TwoLevels:
+        """Every set misses some value, so the blanket is uniform; two values split the sets into
+        four hypergeometric classes, the same for every pair."""
+        one = self._size / self.domain_size
+        two = one * (self._size - 1) / (self.domain_size - 1)
+        return TwoLevels(float(self._law.ratio), one, two, "subset selection's own blanket")
+
+    @property
+    def triple_shares(self) -> tuple[float, ...]:
         k, w = self.domain_size, self._size
-        one = w / k
-        two = one * (w - 1) / (k - 1)
-        return one, two, two * max(w - 2, 0) / (k - 2) if k > 2 else 0.0
-
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket, exactly: every set misses some value, so the blanket is uniform; two
-        values split the sets into four hypergeometric classes, the same for every pair."""
-        one, two, _ = self._overlaps()
-        return ShufflePair.two_level(
-            float(self._law.ratio), one, two, "subset selection's own blanket"
-        )
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        one, two, three = self._overlaps()
-        triples = (three,) if self.domain_size > 2 else ()
-        return two_level_witnesses(float(self._law.ratio), one, two, triples)
+        return (self.two_levels.overlap * max(w - 2, 0) / (k - 2),) if k > 2 else ()
 
     def pack(self, reports: np.ndarray) -> bytes:
         """Members in increasing order, or one bit per category: whichever is shorter."""

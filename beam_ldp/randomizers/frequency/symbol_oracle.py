@@ -19,7 +19,7 @@ from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, che
 from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import DifferenceSet
 from beam_ldp.randomizers.report_format import NumberedReports
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import (
     TwoLevelLaw,
     multiply_high,
@@ -165,8 +165,9 @@ class SymbolOracle(NumberedReports, FrequencyOracle):
         table[self.favoured(values), values[:, None]] = self._law.favoured_probability
         return table
 
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket: all symbols alike. No value makes a symbol less likely than that.
+    @property
+    def two_levels(self) -> TwoLevels | None:
+        """All symbols alike: no value makes a symbol less likely than that.
 
         Two values whose favoured sets share the least are the worst pair. Under the blanket, let
         two sets share one symbol less: the ratio pairs (h, h) and (l, l) of one symbol each become
@@ -174,20 +175,17 @@ class SymbolOracle(NumberedReports, FrequencyOracle):
         sum of a - t b over the pairs (a, b); h(1 - t) and l(1 - t) become h - t l and l - t h,
         with the same sum and farther apart: a mean-preserving spread, so it can only grow.
         """
-        return ShufflePair.two_level(
+        return TwoLevels(
             self._law.likelihood_ratio,
             self.num_favoured / self.num_symbols,
             self.overlap / self.num_symbols,
             f"own blanket of {type(self).__name__}",
+            self._law.favoured_probability / self._law.other_probability,
         )
 
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(
-            self._law.favoured_probability / self._law.other_probability,
-            self.num_favoured / self.num_symbols,
-            self.overlap / self.num_symbols,
-            tuple(triple / self.num_symbols for triple in self.triple_overlaps),
-        )
+    @property
+    def triple_shares(self) -> tuple[float, ...]:
+        return tuple(triple / self.num_symbols for triple in self.triple_overlaps)
 
 
 # What the Hadamard responses share whose symbols form blocks, each with its own values ----

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.words import MAX_WASTE, WORD_VALUES, Coin, exp_lower
+from beam_ldp.randomizers.words import WORD_VALUES, Coin, check_resolution, exp_lower
 
 _MAX_CHANNEL_BITS = 12
 
 
 @dataclass(frozen=True)
-class UnaryEncoding(FrequencyOracle):
+class UnaryEncoding(packed_bits.BitRows, FrequencyOracle):
     """One bit per category: the own one is set with probability p, any other with probability q.
 
     It protects the value against everybody who sees the report. The bits are independent, so the
@@ -70,11 +70,7 @@ class UnaryEncoding(FrequencyOracle):
         if not isinstance(self.optimized, (bool, np.bool_)):
             raise ValueError(f"optimized must be True or False, got {self.optimized!r}")
         object.__setattr__(self, "optimized", bool(self.optimized))
-        implemented = self.log_ratio_max()
-        if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
-            raise ValueError(
-                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words"
-            )
+        check_resolution(self.local_epsilon, self.log_ratio_max())
 
     @cached_property
     def _coins(self) -> tuple[Coin, Coin]:
@@ -100,18 +96,6 @@ class UnaryEncoding(FrequencyOracle):
     @property
     def bits_per_report(self) -> int:
         return self.domain_size
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.uint8)
-
-    @property
-    def report_shape(self) -> tuple[int, ...]:
-        return (packed_bits.bytes_for(self.domain_size),)
-
-    @property
-    def statistic_shape(self) -> tuple[int, ...]:
-        return (self.domain_size,)
 
     @property
     def words_per_user(self) -> int:
@@ -166,21 +150,3 @@ class UnaryEncoding(FrequencyOracle):
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         return one_hot_witnesses(*self.support_probabilities, self.domain_size)
-
-    def pack(self, reports: np.ndarray) -> bytes:
-        """`domain_size` bits per report without gaps, least significant bit of a byte first."""
-        return packed_bits.pack_rows(reports, self.domain_size)
-
-    @property
-    def _low_bits_first(self) -> bool:
-        return True
-
-    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
-        return packed_bits.unpack_rows(data, self.domain_size, num_reports)
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return packed_bits.whole_rows(reports, self.domain_size)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"have zero bits after their first {self.domain_size}"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from beam_ldp.randomizers import registry, special
-from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.special import brentq
@@ -313,6 +313,10 @@ class MeanRandomizer(LocalRandomizer):
         return np.full((count, self.dimension), inside)
 
     def _check_values(self, values: np.ndarray) -> np.ndarray:
+        return clip_to_ball(self._as_floats(values), self.norm, self.radius, self.clipping)
+
+    def _as_floats(self, values: np.ndarray) -> np.ndarray:
+        """The vectors as float64 `(n, dimension)`; a ValueError for another shape or kind."""
         if values.ndim == 1 and self.dimension == 1:
             values = values[:, None]
         if values.ndim != 2 or values.shape[1] != self.dimension or values.dtype.kind not in "biuf":
@@ -320,8 +324,7 @@ class MeanRandomizer(LocalRandomizer):
                 f"values must be a numeric array of shape (n, {self.dimension}), got "
                 f"{values.ndim} dimensions of dtype {values.dtype}"
             )
-        vectors = np.ascontiguousarray(values, dtype=np.float64)
-        return clip_to_ball(vectors, self.norm, self.radius, self.clipping)
+        return np.ascontiguousarray(values, dtype=np.float64)
 
     # Reading back --------------------------------------------------------------------------
 
@@ -457,10 +460,9 @@ class MeanRandomizer(LocalRandomizer):
 
     def _spread(self, vectors: np.ndarray | None, sampling: Sampling) -> np.ndarray:
         """Population variance per component: what i.i.d. sampling adds."""
+        check_sampling(sampling)
         if sampling == "fixed":
             return np.zeros(self.dimension)
-        if sampling != "iid":
-            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
         if vectors is None:
             half_range = 0.5 if self.norm == "binary" else self.radius
             return np.full(self.dimension, half_range**2)

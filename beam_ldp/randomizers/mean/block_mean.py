@@ -33,6 +33,7 @@ from beam_ldp.randomizers.mean.two_response import (
     unpack_columns,
 )
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.walsh_hadamard import hadamard, hadamard_back, padded_size
 from beam_ldp.randomizers.words import smallest_uint
 
 if TYPE_CHECKING:
@@ -177,9 +178,14 @@ class BlockMean(MeanRandomizer):
     # Encode and decode: what the mechanisms differ in ---------------------------------------
 
     @classmethod
-    @abstractmethod
     def _coordinates_for(cls, dimension: int) -> int:
         """Coordinates after encoding a vector of this dimension."""
+        return padded_size(dimension) if cls.rotates else dimension
+
+    @property
+    def signs(self) -> np.ndarray | None:
+        """Public signs of the rotation, +-1: float64, (dimension,). None: no signs are changed."""
+        return None
 
     @property
     def num_coordinates(self) -> int:
@@ -190,9 +196,9 @@ class BlockMean(MeanRandomizer):
     def _half_range(self) -> float:
         """The encoded coordinates lie in [-half, half] (binary: half the unit interval)."""
 
-    @abstractmethod
     def _rotate(self, vectors: np.ndarray) -> np.ndarray:
         """The vectors in the coordinates that messages speak about: `(n, num_coordinates)`."""
+        return hadamard(vectors, self.signs) if self.rotates else vectors
 
     @property
     def _affine(self) -> tuple[float, float]:
@@ -204,9 +210,10 @@ class BlockMean(MeanRandomizer):
         offset, factor = self._affine
         return np.clip(offset + factor * self._rotate(vectors), 0.0, 1.0)
 
-    @abstractmethod
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
         """The mean from the mean of encoded coordinates less 1/2."""
+        inside = 2 * self._half_range * coordinates
+        return hadamard_back(inside, self.dimension, self.signs) if self.rotates else inside
 
     # What one user sends ---------------------------------------------------------------------
 
@@ -444,7 +451,8 @@ class BlockMean(MeanRandomizer):
 
     def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
         """The orthonormal inverse of the rotation, row by row."""
-        raise NotImplementedError(f"{type(self).__name__} does not rotate")
+        back = hadamard(rows)[:, : self.dimension]
+        return back if self.signs is None else back * self.signs
 
     # What it costs ---------------------------------------------------------------------------
 

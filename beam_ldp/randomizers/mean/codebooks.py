@@ -1,9 +1,10 @@
 """Codebooks of random directions, written down by a seed, and the mechanisms that index them.
 
 Every user draws a fresh seed; it travels in the report and stands for a list of uniform unit
-vectors. Only the index depends on the user's vector. Privacy does not depend on the quality of
-the generator, because it holds for every list; unbiasedness does, and SplitMix64 (Steele, Lea and
-Flood 2014), one stream per candidate, is ample for it.
+vectors: independent ones, or the corners of a simplex that is turned at random. Only the index
+depends on the user's vector. Privacy does not depend on the quality of the generator, because it
+holds for every list; unbiasedness does, and SplitMix64 (Steele, Lea and Flood 2014), one stream per
+candidate, is ample for it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from beam_ldp.randomizers.mean.directions import (
     tame,
 )
 from beam_ldp.randomizers.normals import fill_normals, spare_words, uniform
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.spherical_caps import log_density_constant
 from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high, subroutine
 
@@ -38,11 +39,12 @@ MAX_INDEX_BITS = 20
 _REPORT_BITS = 64
 _PLANNED_BITS = (4, 8, 12)  # of the index
 PLANNED_SEEDS = (48, 32)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _NODES = 8001
 _TAIL = 12.0  # standard deviations
+_ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class CodebookMean(DirectionMean):
 
     decoding: ClassVar[str] = "O(d), but O(n d) random numbers to draw again"
     bias_on_average: ClassVar[bool] = True
+    simplex: ClassVar[bool] = False  # whether candidates are corners of one
 
     @classmethod
     def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
@@ -141,11 +144,30 @@ class CodebookMean(DirectionMean):
         """Every candidate of every seed: all of them are directions of one length."""
         return below(reports, 1 << self.bits_per_report)
 
+    @property
+    @abstractmethod
+    def _choice(self) -> tuple[tuple[int, int, int, bool], float, np.ndarray]:
+        """How the index is chosen: one of the closest, by threshold, number, share and whether the
+        high half of the word is used again; or by a cap's height and the thresholds of its counts.
+        """
+
+    def _randomize_rows(
+        self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
+        (threshold, favoured, share, reuses_high_half), height, thresholds = self._choice
+        _name(
+            vectors, rows, words, self._flip_scale, np.uint64(self.seed_bits),
+            np.uint64(self.index_bits), spare_words(self.dimension), self.simplex,
+            np.uint64(threshold), np.uint64(favoured), np.uint64(share), reuses_high_half,
+            height, thresholds, reports,
+        )  # fmt: skip
+        return np.ones(len(rows), dtype=bool)
+
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))
         total = np.zeros(self.statistic_shape, dtype=np.int64)
         _add_named(
-            reports, np.uint64(self.index_bits), spare_words(self.dimension),
+            reports, np.uint64(self.index_bits), spare_words(self.dimension), self.simplex,
             float(self.fixed_point.largest), self.fixed_point.square_shift, total,
         )  # fmt: skip
         return total
@@ -173,19 +195,21 @@ class HeightNodes:
         self.tail = np.where(self.x >= 0, upper, 1 - upper)
         self._sums: dict[tuple[int, int, int], float] = {}  # plans ask for few, again and again
 
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, dimension: int) -> HeightNodes:
+        """Those of a dimension, which all budgets share."""
+        return cls(dimension)
+
     def top_sum(self, count: int, candidates: int, power: int = 1) -> float:
         """E of the sum over the `count` highest of so many candidates of height^power."""
         asked = (count, candidates, power)
         if asked not in self._sums:
-            height = self.x**power
-            self._sums[asked] = top_sum(height, self.weight, self.tail, count, candidates)
+            self._sums[asked] = self._top_sum(count, candidates, power)
         return self._sums[asked]
 
-
-@lru_cache(maxsize=8)
-def height_nodes(dimension: int) -> HeightNodes:
-    """Those of a dimension, which all budgets share."""
-    return HeightNodes(dimension)
+    def _top_sum(self, count: int, candidates: int, power: int) -> float:
+        return top_sum(self.x**power, self.weight, self.tail, count, candidates)
 
 
 def top_sum(
@@ -209,9 +233,9 @@ def fill_candidate(seed, index, words, out, scratch):  # type: ignore[no-untyped
     """Write candidate `index` of `seed`, a standard normal vector, into `out`."""
     attempt = np.uint64(index)
     while True:
-        state = mix(mix(seed + _GOLDEN) + attempt * _GOLDEN)
+        state = mix(mix(seed + GOLDEN) + attempt * GOLDEN)
         for j in range(words.size):
-            state += _GOLDEN
+            state += GOLDEN
             words[j] = mix(state)
         if fill_normals(words, 0, out, scratch) <= words.size:
             return
@@ -236,26 +260,95 @@ def fill_heights(seed, vector, words, out, scratch, heights):  # type: ignore[no
         heights[k] = inner_product(out, vector) / math.sqrt(square_sum(out, 1.0))
 
 
+@subroutine
+def fill_axes(seed, words, scratch, axes):  # type: ignore[no-untyped-def]
+    """The first axes of a uniform rotation: normals, each made orthogonal to those before it."""
+    for k in range(axes.shape[0]):
+        fill_candidate(seed, k, words, axes[k], scratch)
+        for before in range(k):
+            share = inner_product(axes[before], axes[k])
+            for j in range(axes.shape[1]):
+                axes[k, j] -= share * axes[before, j]
+        scale = 1.0 / math.sqrt(square_sum(axes[k], 1.0))
+        for j in range(axes.shape[1]):
+            axes[k, j] *= scale
+
+
+@subroutine
+def fill_corner(named, axes, out):  # type: ignore[no-untyped-def]
+    """Write a corner of the simplex that axes span, up to a factor, into `out`."""
+    for j in range(out.size):
+        mean = 0.0
+        for k in range(axes.shape[0]):
+            mean += axes[k, j]
+        out[j] = axes[named, j] - mean / axes.shape[0]
+
+
+@kernel
+def _name(  # type: ignore[no-untyped-def]  # fmt: skip
+    vectors,
+    rows,
+    words,
+    flip_scale,
+    seed_bits,
+    index_bits,
+    num_words,
+    simplex,
+    threshold,
+    favoured,
+    share,
+    reuses_high_half,
+    height,
+    thresholds,
+    reports,
+):
+    d = vectors.shape[1]
+    own = np.empty(num_words, dtype=np.uint64)
+    out, axis = np.empty(d), np.empty(d)
+    scratch = np.empty(d + 1, dtype=np.int64)
+    heights = np.empty(1 << np.int64(index_bits))
+    axes = np.empty((heights.size if simplex else 0, d))
+    for i in range(rows.size):
+        row = words[i]
+        seed = row[0] >> (np.uint64(64) - seed_bits)
+        vector = vectors[rows[i]]
+        length, sign = signed_length(vector, flip_scale, uniform(row[row.size - 1]))
+        vector, length = named_direction(vector, length, axis)
+        if simplex:
+            fill_axes(seed, own, scratch, axes)
+            for k in range(heights.size):
+                heights[k] = inner_product(axes[k], vector)  # corners are in the order of the axes
+        else:
+            fill_heights(seed, vector, own, out, scratch, heights)
+        if thresholds.size:
+            index = pick_by_cap(sign, heights, row[1], row[2], height * length, thresholds)
+        else:
+            index = pick(sign, heights, row[1], threshold, favoured, share, reuses_high_half)
+        reports[rows[i]] = (seed << index_bits) | index
+
+
 @kernel
 def _add_named(  # type: ignore[no-untyped-def]
-    reports, index_bits, num_words, scale, shift, total
+    reports, index_bits, num_words, simplex, scale, shift, total
 ):
     d = total.shape[1]
     words = np.empty(num_words, dtype=np.uint64)
     out = np.empty(d)
     scratch = np.empty(d + 1, dtype=np.int64)
+    candidates = 1 << np.int64(index_bits)
+    axes = np.empty((candidates if simplex else 0, d))
     mask = (np.uint64(1) << index_bits) - np.uint64(1)
     for i in range(reports.size):
-        fill_candidate(reports[i] >> index_bits, reports[i] & mask, words, out, scratch)
-        factor = scale / math.sqrt(square_sum(out, 1.0))
+        seed, named = reports[i] >> index_bits, np.int64(reports[i] & mask)
+        if simplex:
+            fill_axes(seed, words, scratch, axes)
+            fill_corner(named, axes, out)
+            factor = scale * math.sqrt(candidates / (candidates - 1.0))
+        else:
+            fill_candidate(seed, named, words, out, scratch)
+            factor = scale / math.sqrt(square_sum(out, 1.0))
         for j in range(d):
             add_coordinate(np.int64(np.rint(factor * out[j])), j, shift, total)
-
-
-# Name one of a few random directions: one of the closest, or else any.
-
-
-_ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
@@ -291,6 +384,7 @@ class RandomCodebookMean(CodebookMean):
 
     closest: int | None = None
 
+    nodes: ClassVar[type[HeightNodes]] = HeightNodes
     also_known_as: ClassVar[str] = "k-closest"
     exactness: ClassVar[str] = "exact"
 
@@ -303,7 +397,7 @@ class RandomCodebookMean(CodebookMean):
 
     @property
     def _nodes(self) -> HeightNodes:
-        return height_nodes(self.dimension)
+        return self.nodes.of(self.dimension)
 
     @cached_property
     def favoured(self) -> int:
@@ -335,27 +429,18 @@ class RandomCodebookMean(CodebookMean):
     def log_ratio_max(self) -> float:
         return self._law.log_ratio_max
 
-    def _randomize_rows(
-        self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
-    ) -> np.ndarray:
-        _name(
-            vectors, rows, words, self._flip_scale, np.uint64(self.seed_bits),
-            np.uint64(self.index_bits), np.uint64(self._law.threshold),
-            np.uint64(self.favoured), np.uint64(self._law.share), self._law.reuses_high_half,
-            spare_words(self.dimension), reports,
-        )  # fmt: skip
-        return np.ones(len(rows), dtype=bool)
+    @property
+    def _choice(self) -> tuple[tuple[int, int, int, bool], float, np.ndarray]:
+        law = self._law
+        closest = law.threshold, self.favoured, law.share, law.reuses_high_half
+        return closest, 0.0, np.empty(0, dtype=np.uint64)
 
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket: any seed, any index. Opposite vectors favour disjoint candidates."""
-        return ShufflePair.two_level(*self._levels(), "k-closest codebook's own blanket")
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(*self._levels())
-
-    def _levels(self) -> tuple[float, float, float]:
+    @property
+    def two_levels(self) -> TwoLevels:
+        """Any seed, any index. Opposite vectors favour disjoint candidates."""
         share = self.favoured / self.num_candidates
-        return self._law.likelihood_ratio, share, max(0.0, 2 * share - 1)
+        overlap, source = max(0.0, 2 * share - 1), "k-closest codebook's own blanket"
+        return TwoLevels(self._law.likelihood_ratio, share, overlap, source)
 
 
 def best_count(epsilon: float, candidates: int, top: object) -> tuple[int, float]:
@@ -391,32 +476,20 @@ def pick(sign, heights, word, threshold, favoured, share, reuses_high_half):  # 
     return np.uint64(order[which]) if low < threshold else anything
 
 
-@kernel
-def _name(  # type: ignore[no-untyped-def]  # fmt: skip
-    vectors,
-    rows,
-    words,
-    flip_scale,
-    seed_bits,
-    index_bits,
-    threshold,
-    favoured,
-    share,
-    reuses_high_half,
-    num_words,
-    reports,
-):
-    d = vectors.shape[1]
-    own = np.empty(num_words, dtype=np.uint64)
-    out, axis = np.empty(d), np.empty(d)
-    scratch = np.empty(d + 1, dtype=np.int64)
-    heights = np.empty(1 << np.int64(index_bits))
-    for i in range(rows.size):
-        row = words[i]
-        seed = row[0] >> (np.uint64(64) - seed_bits)
-        vector = vectors[rows[i]]
-        length, sign = signed_length(vector, flip_scale, uniform(row[2]))
-        vector, length = named_direction(vector, length, axis)
-        fill_heights(seed, vector, own, out, scratch, heights)
-        index = pick(sign, heights, row[1], threshold, favoured, share, reuses_high_half)
-        reports[rows[i]] = (seed << index_bits) | index
+@subroutine
+def pick_by_cap(sign, heights, coin, word, least, thresholds):  # type: ignore[no-untyped-def]
+    """The index that is sent: of the candidates at least so high, if the coin is above what their
+    number takes, or else of the others."""
+    in_cap = sign * heights >= least
+    count = 0
+    for k in range(heights.size):
+        count += in_cap[k]
+    inside = count > 0 and coin >= thresholds[count - 1]
+    side = count if inside else heights.size - count
+    place = np.int64(multiply_high(word, np.uint64(side)))  # type: ignore[arg-type]
+    for k in range(heights.size):
+        if in_cap[k] == inside:
+            if place == 0:
+                return np.uint64(k)
+            place -= 1
+    return np.uint64(0)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling
+from beam_ldp.randomizers.base import ExtraWords, Sampling, check_sampling
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.mean.base import NORM_TOLERANCE, MeanRandomizer, Norm
@@ -64,11 +64,6 @@ class FixedPoint:
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.min_scalar_type(-self.largest - 1)
-
-    @property
-    def max_users(self) -> int:
-        """Users whose reports an int64 sum holds without overflow."""
-        return (2**63 - 1) // self.largest
 
     @property
     def square_shift(self) -> int:
@@ -210,12 +205,7 @@ class DirectionMean(MeanRandomizer):
         return 1 / self.radius if self.inputs == "ball" else math.inf
 
     def _check_values(self, values: np.ndarray) -> np.ndarray:
-        if values.ndim != 2 or values.shape[1] != self.dimension or values.dtype.kind not in "biuf":
-            raise ValueError(
-                f"values must be a numeric array of shape (n, {self.dimension}), got "
-                f"{values.ndim} dimensions of dtype {values.dtype}"
-            )
-        vectors = np.ascontiguousarray(values, dtype=np.float64)
+        vectors = self._as_floats(values)
         check_lengths(vectors, self.radius, self.clipping == "raise", self.inputs)
         return vectors
 
@@ -331,11 +321,10 @@ class DirectionMean(MeanRandomizer):
             return super().mean_squared_error(num_users, truth, sampling)
         isotropic, along = self._second_moment
         total = self.dimension * (isotropic + self._rounding_variance) + along
+        check_sampling(sampling)
         # Inputs of any spread add up to at most the squared radius, which "ball" already counts.
         if self.inputs == "sphere" and sampling == "fixed":
             total -= 1
-        elif sampling not in ("fixed", "iid"):
-            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
         return self.radius**2 * total / num_users
 
     def _as_truth(self, truth: np.ndarray) -> np.ndarray:

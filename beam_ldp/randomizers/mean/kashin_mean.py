@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling, below
 from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
-from beam_ldp.randomizers.mean.codebooks import mix
+from beam_ldp.randomizers.mean.codebooks import GOLDEN, mix
 from beam_ldp.randomizers.mean.projections import public_signs
 from beam_ldp.randomizers.normals import uniform
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
@@ -22,7 +22,6 @@ _SEED_BITS = 32
 _MAX_BITS = 24
 _SHRINK = 0.6
 _KASHIN_FROM = 128  # dimensions; below, too many vectors exceed the level: no bound of the bias
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def kashin_error(dimension: int, epsilon: float, level: float, bits: int) -> float:
@@ -123,7 +122,7 @@ class KashinMean(MeanRandomizer):
     @cached_property
     def _columns(self) -> np.ndarray:
         """Random columns of the transform: the first ones would repeat every coefficient."""
-        draws = mix(np.arange(1, self.coefficients + 1, dtype=np.uint64) * _GOLDEN)
+        draws = mix(np.arange(1, self.coefficients + 1, dtype=np.uint64) * GOLDEN)
         return np.argsort(draws)[: self.dimension]
 
     def log_ratio_max(self) -> float:
@@ -232,9 +231,9 @@ def _respond(even, words, bits, threshold, reports):  # type: ignore[no-untyped-
         symbol = np.uint64(multiply_high(words[i, 1], symbols))
         if words[i, 1] * symbols < threshold:
             symbol = np.uint64(0)
-            state = mix(seed + _GOLDEN)
+            state = mix(seed + GOLDEN)
             for j in range(np.int64(bits)):
-                state += _GOLDEN
+                state += GOLDEN
                 at = mix(state) & (size - np.uint64(1))
                 if 2.0 * uniform(words[i, 2 + j]) - 1.0 < even[i, at]:
                     symbol |= np.uint64(1) << np.uint64(j)
@@ -245,8 +244,8 @@ def _respond(even, words, bits, threshold, reports):  # type: ignore[no-untyped-
 def _count(reports, bits, total):  # type: ignore[no-untyped-def]
     size = np.uint64(total.size)
     for i in range(reports.size):
-        state = mix((reports[i] >> bits) + _GOLDEN)
+        state = mix((reports[i] >> bits) + GOLDEN)
         for j in range(np.int64(bits)):
-            state += _GOLDEN
+            state += GOLDEN
             at = mix(state) & (size - np.uint64(1))
             total[at] += 1 if (reports[i] >> np.uint64(j)) & np.uint64(1) else -1

@@ -13,15 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import accounting
-from beam_ldp.randomizers.checks import check_fraction, check_integer
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import allocation
 from beam_ldp.randomizers.mean.base import Norm
-from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
+from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.special import brentq
 from beam_ldp.randomizers.walsh_hadamard import (
-    hadamard,
-    hadamard_back,
     padded_size,
     public_signs,
     rotation_seed_of,
@@ -32,6 +30,7 @@ _PRINTED_CONSTANT = 10.0
 _PRINTED_FAILURE = 0.01
 _BIAS_SHARE = 0.1
 _MOST_BITS = 8  # per coordinate, in the shuffle model
+_BY_BLOCKS = ("method", "levels", "messages", "preset")  # options of `BlockMean.for_shuffle`
 
 
 @dataclass(frozen=True)
@@ -98,23 +97,12 @@ class L2Mean(BlockMean):
         return replace(self, rotation_seed=rotation_seed_of(identity))
 
     @classmethod
-    def _coordinates_for(cls, dimension: int) -> int:
-        return padded_size(dimension)
-
-    @classmethod
     def for_shuffle(
         cls,
         dimension: int,
         epsilon: float,
         delta: float,
         num_users: int,
-        *,
-        levels: int | None = None,
-        messages: int | Sequence[int] | None = None,
-        max_bits: float | None = None,
-        max_messages: float | None = None,
-        method: str = "auto",
-        preset: Preset | None = None,
         **options: Any,
     ) -> L2Mean:
         """As `BlockMean.for_shuffle`, priced by the length of vectors where that is better.
@@ -132,14 +120,13 @@ class L2Mean(BlockMean):
         ((16, 16, 16, 16), (1024,))
         """
         build = partial(super().for_shuffle, dimension, epsilon, delta, num_users)
+        method, levels, messages = (options.get(k) for k in ("method", "levels", "messages"))
         count = messages[0] if isinstance(messages, Sequence) and len(messages) == 1 else messages
         plain = levels in (None, 1) and not isinstance(count, Sequence)
-        if preset or method not in ("auto", "l2") or not plain:
-            return build(
-                levels=levels, messages=messages, max_bits=max_bits, max_messages=max_messages,
-                method=method, preset=preset, **options,
-            )  # fmt: skip
-        assert not isinstance(count, Sequence)
+        if options.get("preset") or method not in (None, "auto", "l2") or not plain:
+            return build(**options)
+        max_bits, max_messages = options.pop("max_bits", None), options.pop("max_messages", None)
+        options = {k: v for k, v in options.items() if k not in _BY_BLOCKS}
         size = padded_size(dimension)
         most = None
         if max_bits is not None or max_messages is not None:
@@ -292,15 +279,6 @@ class L2Mean(BlockMean):
         assert self.cutoff is not None
         return truncation_bias(self.cutoff)[1] * self.radius if self._truncates else 0.0
 
-    def bias_bound_at(self, failure_probability: float) -> float:
-        """Absolute bias of all components that the signs exceed with at most this probability.
-
-        Markov's inequality, for vectors that do not depend on the signs. Intervals use more: see
-        `intervals`.
-        """
-        check_fraction("failure_probability", failure_probability, "(]")
-        return self.bias_bound / failure_probability
-
     @property
     def bias_norm_bound(self) -> float:
         """Root mean square length of the bias vector over the public signs, at most."""
@@ -320,15 +298,6 @@ class L2Mean(BlockMean):
     def signs(self) -> np.ndarray:
         """Public signs of the rotation, +-1: float64, (dimension,)."""
         return public_signs(self.dimension, self.rotation_seed or 0)
-
-    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
-        return hadamard(vectors, self.signs)
-
-    def _decode(self, coordinates: np.ndarray) -> np.ndarray:
-        return hadamard_back(2 * self._half_range * coordinates, self.dimension, self.signs)
-
-    def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
-        return hadamard(rows)[:, : self.dimension] * self.signs
 
 
 def _cutoff_for_noise(noise: float, *, grows: bool = False) -> float:

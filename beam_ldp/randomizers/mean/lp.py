@@ -11,7 +11,6 @@ import numpy as np
 from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.l2_mean import L2Mean
-from beam_ldp.randomizers.walsh_hadamard import hadamard, hadamard_back, padded_size
 
 # Means of vectors of an l1 ball: histograms, sparse updates, distributions ----------------
 
@@ -37,22 +36,9 @@ class L1Mean(BlockMean):
     decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard"
     rotates: ClassVar[bool] = True
 
-    @classmethod
-    def _coordinates_for(cls, dimension: int) -> int:
-        return padded_size(dimension)
-
     @property
     def _half_range(self) -> float:
         return self.radius / math.sqrt(self.num_coordinates)
-
-    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
-        return hadamard(vectors)
-
-    def _decode(self, coordinates: np.ndarray) -> np.ndarray:
-        return hadamard_back(2 * self._half_range * coordinates, self.dimension)
-
-    def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
-        return hadamard(rows)[:, : self.dimension]
 
 
 # Means of vectors whose coordinates lie in an interval ------------------------------------
@@ -79,19 +65,9 @@ class LInfMean(BlockMean):
     norm: ClassVar[Norm] = "linf"
     decoding: ClassVar[str] = "O(d)"
 
-    @classmethod
-    def _coordinates_for(cls, dimension: int) -> int:
-        return dimension
-
     @property
     def _half_range(self) -> float:
         return self.radius
-
-    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
-        return vectors
-
-    def _decode(self, coordinates: np.ndarray) -> np.ndarray:
-        return 2 * self.radius * coordinates
 
 
 def lp_mean(
@@ -172,10 +148,6 @@ class BinaryVectorMean(BlockMean):
         if self.radius != 1.0:
             raise ValueError(f"radius must be 1 for binary vectors, got {self.radius}")
 
-    @classmethod
-    def _coordinates_for(cls, dimension: int) -> int:
-        return dimension
-
     @property
     def _half_range(self) -> float:
         return 0.5
@@ -183,9 +155,6 @@ class BinaryVectorMean(BlockMean):
     @property
     def _affine(self) -> tuple[float, float]:
         return 0.0, 1.0
-
-    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
-        return vectors
 
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
         return coordinates + 0.5

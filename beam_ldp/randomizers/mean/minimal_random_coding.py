@@ -10,12 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.mean.codebooks import CodebookMean, fill_heights, named_direction
-from beam_ldp.randomizers.mean.directions import signed_length
-from beam_ldp.randomizers.normals import spare_words, uniform
+from beam_ldp.randomizers.mean.codebooks import CodebookMean
 from beam_ldp.randomizers.special import lowest
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp, threshold_for
-from beam_ldp.randomizers.words import WORD_VALUES, kernel, multiply_high
+from beam_ldp.randomizers.words import WORD_VALUES
 
 _BUDGET_ROUNDING = 4e-12  # covers thresholds of a small cap and places drawn with one word
 _SCANNED = 500  # the error has a kink wherever N P is an integer
@@ -174,46 +172,6 @@ class MinimalRandomCoding(CodebookMean):
         isotropic = (1 - along) / (d - 1)
         return isotropic / self.marginal**2, (along - isotropic) / self.marginal**2
 
-    def _randomize_rows(
-        self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
-    ) -> np.ndarray:
-        coded = self.coded_cap
-        _name(
-            vectors, rows, words, self._flip_scale, np.uint64(self.seed_bits),
-            np.uint64(self.index_bits), coded.cap.threshold, coded.thresholds,
-            spare_words(self.dimension), reports,
-        )  # fmt: skip
-        return np.ones(len(rows), dtype=bool)
-
-
-@kernel
-def _name(  # type: ignore[no-untyped-def]
-    vectors, rows, words, flip_scale, seed_bits, index_bits, height, thresholds, num_words, reports
-):
-    own = np.empty(num_words, dtype=np.uint64)
-    out, axis = np.empty(vectors.shape[1]), np.empty(vectors.shape[1])
-    scratch = np.empty(vectors.shape[1] + 1, dtype=np.int64)
-    heights = np.empty(thresholds.size)
-    in_cap = np.empty(thresholds.size, dtype=np.bool_)
-    for i in range(rows.size):
-        row = words[i]
-        seed = row[0] >> (np.uint64(64) - seed_bits)
-        vector = vectors[rows[i]]
-        length, sign = signed_length(vector, flip_scale, uniform(row[3]))
-        vector, length = named_direction(vector, length, axis)
-        fill_heights(seed, vector, own, out, scratch, heights)
-        count = 0
-        for k in range(heights.size):
-            in_cap[k] = sign * heights[k] >= height * length
-            count += in_cap[k]
-        inside = count > 0 and row[1] >= thresholds[count - 1]
-        side = count if inside else heights.size - count
-        place = np.int64(multiply_high(row[2], np.uint64(side)))  # type: ignore[arg-type]
-        index = 0
-        for k in range(heights.size):
-            if in_cap[k] == inside:
-                if place == 0:
-                    index = k
-                    break
-                place -= 1
-        reports[rows[i]] = (seed << index_bits) | np.uint64(index)
+    @property
+    def _choice(self) -> tuple[tuple[int, int, int, bool], float, np.ndarray]:
+        return (0, 1, 1, False), self.coded_cap.cap.threshold, self.coded_cap.thresholds

@@ -1,23 +1,24 @@
-"""PrivUnit: a uniform point of the cap around the own direction, or else of the rest."""
+"""PrivUnit: a uniform point of the cap around the own direction, or else of the rest.
+
+`FavouringMean` is what it shares with PrivUnitG, which favours the tail of a normal height.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean.directions import inner_product, signed_length, square_sum, tame
-from beam_ldp.randomizers.mean.rounded_directions import (
-    TailedDirectionMean,
-    coin_of,
-    round_up_or_down,
-)
+from beam_ldp.randomizers.mean.rounded_directions import TailedDirectionMean, write_rounded
 from beam_ldp.randomizers.normals import fill_normals, next_gamma, next_normal, uniform
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.spherical_caps import (
     SphericalCap,
     cap_rounding,
@@ -34,7 +35,7 @@ CapCondition = Literal["exact", "paper"]
 # The share of the budget that the paper's settings give to the cap; the coin gets the rest.
 _CAP_SHARES = {"experiments": 0.99, "simulation": 13 / 14, "theory": 1.0}
 _LARGEST_EXPONENT = 600.0  # of a float64 that can still be multiplied
-_BUDGET_ROUNDING = 2e-15  # left unspent, so that the rounding of the coin cannot overspend
+BUDGET_ROUNDING = 2e-15  # left unspent, so that the rounding of the coin cannot overspend
 _NARROW = 1e-6
 _NOTHING = 1e-30  # of normals of length one: rounding
 
@@ -62,8 +63,65 @@ class CapCoin:
         return math.log1p(float(Fraction(self.threshold - tails, tails)))
 
 
+def ratio_of(mechanism: LocalRandomizer) -> float:
+    """The ratio of a mechanism's two levels, as `TwoLevels` takes it.
+
+    Raises:
+        ValueError: if floating point could not multiply by it.
+    """
+    if mechanism.local_epsilon > _LARGEST_EXPONENT:
+        raise ValueError(
+            f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a privacy cost after "
+            "shuffling"
+        )
+    return math.exp(mechanism.log_ratio_max())
+
+
+class Favoured(Protocol):
+    """What a direction favours: a cap around it, or the tail of the height along it."""
+
+    @property
+    def threshold(self) -> float: ...
+    @property
+    def measure(self) -> float: ...
+    @property
+    def log_measure(self) -> float: ...
+
+
 @dataclass(frozen=True)
-class PrivUnit(TailedDirectionMean):
+class FavouringMean(TailedDirectionMean):
+    """A noisy direction of a favoured set, or else of the rest, as a coin says.
+
+    Against a law that does not depend on the vector, its density has two levels.
+
+    Attributes:
+        blanket: that law, as prices name it.
+    """
+
+    blanket: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def favoured(self) -> Favoured:
+        """The set, with its measure under that law."""
+
+    @property
+    @abstractmethod
+    def coin(self) -> CapCoin:
+        """Heads: a direction of the set."""
+
+    @property
+    def _log_density(self) -> float:
+        return max(0.0, math.log(self.coin.probability) - self.favoured.log_measure)
+
+    @property
+    def two_levels(self) -> TwoLevels:
+        """Opposite directions favour sets that do not meet: they are the worst pair."""
+        return TwoLevels(ratio_of(self), self.favoured.measure, 0.0, self.blanket)
+
+
+@dataclass(frozen=True)
+class PrivUnit(FavouringMean):
     """PrivUnit: the unbiased local mechanism of least error for vectors of the Euclidean ball.
 
     The report is a vector of fixed length 1/m in a uniform direction of the cap of directions
@@ -105,6 +163,8 @@ class PrivUnit(TailedDirectionMean):
     preset: PrivUnitPreset = "optimal"
     cap_condition: CapCondition = "exact"
 
+    blanket: ClassVar[str] = "PrivUnit's own blanket"
+
     def __post_init__(self) -> None:
         if self.preset != "optimal" and self.preset not in _CAP_SHARES:
             allowed = ", ".join(["optimal", *_CAP_SHARES])
@@ -126,6 +186,10 @@ class PrivUnit(TailedDirectionMean):
         share = _CAP_SHARES[self.preset] * self._spent
         return SphericalCap(self.dimension, choose(self.dimension, share))
 
+    @property
+    def favoured(self) -> SphericalCap:
+        return self.cap
+
     @cached_property
     def coin(self) -> CapCoin:
         """The coin that decides for the cap."""
@@ -138,7 +202,7 @@ class PrivUnit(TailedDirectionMean):
     @property
     def _rounding(self) -> float:
         """Bound of the error in the logarithms of the cap's measure and of the coin's odds."""
-        return _BUDGET_ROUNDING * max(1.0, self.local_epsilon) + cap_rounding(self.dimension)
+        return BUDGET_ROUNDING * max(1.0, self.local_epsilon) + cap_rounding(self.dimension)
 
     @property
     def _spent(self) -> float:
@@ -163,26 +227,6 @@ class PrivUnit(TailedDirectionMean):
 
     def _log_tail(self, coordinate: float) -> float:
         return math.log(2) + SphericalCap(self.dimension, coordinate * self.marginal).log_measure
-
-    @property
-    def _log_density(self) -> float:
-        return max(0.0, math.log(self.coin.probability) - self.cap.log_measure)
-
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket, uniform on the sphere; opposite directions are the worst pair."""
-        ratio, support = self._levels()
-        return ShufflePair.two_level(ratio, support, 0.0, "PrivUnit's own blanket")
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(*self._levels(), 0.0)
-
-    def _levels(self) -> tuple[float, float]:
-        if self.local_epsilon > _LARGEST_EXPONENT:
-            raise ValueError(
-                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a privacy cost after "
-                "shuffling"
-            )
-        return math.exp(self.log_ratio_max()), self.cap.measure
 
     def _randomize_rows(
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
@@ -321,12 +365,5 @@ def _report(  # type: ignore[no-untyped-def]
             continue
         vector, length = tame(vector, length, spare)
         a, b = find_direction(vector, length, normals, sign * t, s, scale)
-        out = reports[rows[i]]
-        if at_random:
-            for j in range(d):
-                x = a * vector[j] + b * normals[j]
-                out[j] = round_up_or_down(x, coin_of(row, at, j), largest)
-        else:
-            for j in range(d):
-                out[j] = np.rint(a * vector[j] + b * normals[j])
+        write_rounded(a, vector, b, normals, at_random, row, at, largest, reports[rows[i]])
     return enough

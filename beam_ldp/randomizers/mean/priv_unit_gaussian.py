@@ -11,20 +11,13 @@ import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.mean.directions import inner_product, signed_length, square_sum, tame
-from beam_ldp.randomizers.mean.priv_unit import CapCoin
-from beam_ldp.randomizers.mean.rounded_directions import (
-    TailedDirectionMean,
-    coin_of,
-    round_up_or_down,
-)
+from beam_ldp.randomizers.mean.priv_unit import BUDGET_ROUNDING, CapCoin, FavouringMean
+from beam_ldp.randomizers.mean.rounded_directions import write_rounded
 from beam_ldp.randomizers.normals import fill_normals, next_normal, uniform
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.special import brentq, lowest
 from beam_ldp.randomizers.spherical_caps import expit, log1mexp
 from beam_ldp.randomizers.words import kernel, subroutine
 
-_BUDGET_ROUNDING = 2e-15
-_LARGEST_EXPONENT = 600.0
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _FARTHEST_NORMAL = 12.0  # one in 1e32 lies beyond
 
@@ -101,7 +94,7 @@ def best_threshold(dimension: int, epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class PrivUnitGaussian(TailedDirectionMean):
+class PrivUnitGaussian(FavouringMean):
     """PrivUnitG: like `PrivUnit`, but normal around the sphere instead of on it.
 
     The report is (X u + W)/m with W standard normal across u and X normal, conditioned to its
@@ -132,16 +125,21 @@ class PrivUnitGaussian(TailedDirectionMean):
     """
 
     also_known_as: ClassVar[str] = "PrivUnitG"
+    blanket: ClassVar[str] = "PrivUnitG's own blanket"
 
     @cached_property
     def tail(self) -> NormalTail:
         """The favoured tail."""
         return NormalTail(best_threshold(self.dimension, self.local_epsilon))
 
+    @property
+    def favoured(self) -> NormalTail:
+        return self.tail
+
     @cached_property
     def coin(self) -> CapCoin:
         """The coin that decides for the tail."""
-        rounding = _BUDGET_ROUNDING * max(1.0, self.local_epsilon)
+        rounding = BUDGET_ROUNDING * max(1.0, self.local_epsilon)
         return CapCoin.spending(self.local_epsilon - rounding - self.tail.log_odds_outside)
 
     @cached_property
@@ -164,10 +162,6 @@ class PrivUnitGaussian(TailedDirectionMean):
         return math.log(2) + NormalTail(coordinate * self.marginal).log_measure
 
     @property
-    def _log_density(self) -> float:
-        return max(0.0, math.log(self.coin.probability) - self.tail.log_measure)
-
-    @property
     def _longest(self) -> float:
         """Length that no report exceeds, in steps: what one user in 1e31 would send is cut to it.
 
@@ -187,21 +181,6 @@ class PrivUnitGaussian(TailedDirectionMean):
     def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
         """All up to the longest: a report pulls the mean by that over the number of users."""
         return np.zeros(1), np.array([self._off_by_rounding(self._longest)[1]])
-
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket, a normal law; opposite directions are the worst pair."""
-        return ShufflePair.two_level(*self._levels(), 0.0, "PrivUnitG's own blanket")
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(*self._levels(), 0.0)
-
-    def _levels(self) -> tuple[float, float]:
-        if self.local_epsilon > _LARGEST_EXPONENT:
-            raise ValueError(
-                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a privacy cost after "
-                "shuffling"
-            )
-        return math.exp(self.log_ratio_max()), self.tail.measure
 
     def _randomize_rows(
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
@@ -270,11 +249,5 @@ def _report(  # type: ignore[no-untyped-def]
             normals[0] += a / b
         else:
             a /= length
-        for j in range(d):
-            own = 0.0 if length == 0.0 else a * vector[j]
-            x = own + b * normals[j]
-            if at_random:
-                reports[rows[i], j] = round_up_or_down(x, coin_of(row, at, j), largest)
-            else:
-                reports[rows[i], j] = np.rint(min(max(x, -largest), largest))
+        write_rounded(a, vector, b, normals, at_random, row, at, largest, reports[rows[i]])
     return enough

@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import ExtraWords, Sampling
 from beam_ldp.randomizers.frequency.packed_bits import (
+    BitRows,
     all_rows,
-    bytes_for,
     column_sums,
-    pack_rows,
-    unpack_rows,
-    whole_rows,
     words_for,
     write_rows,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
-from beam_ldp.randomizers.mean.priv_unit import CapCoin
+from beam_ldp.randomizers.mean.priv_unit import BUDGET_ROUNDING, CapCoin, ratio_of
 from beam_ldp.randomizers.normals import run_rows, uniform
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.spherical_caps import log1mexp
 from beam_ldp.randomizers.words import kernel, multiply_high, subroutine
 
@@ -108,9 +105,7 @@ def draw_corner(t, inside, last, words, at, row):  # type: ignore[no-untyped-def
     return words.size + 1
 
 
-_BUDGET_ROUNDING = 2e-15
 _MAX_CHANNEL_DIMENSION = 12
-_LARGEST_EXPONENT = 600.0
 # Caps of at least this share of the corners are hit by drawing corners until one lies in them.
 _WIDE = 1 / 8
 _OWN_WORDS = 1
@@ -171,7 +166,7 @@ def best_places(dimension: int, epsilon: float) -> int:
 
 
 @dataclass(frozen=True)
-class PrivUnitInf(MeanRandomizer):
+class PrivUnitInf(BitRows, MeanRandomizer):
     """PrivUnit for vectors with coordinates in [-radius, radius].
 
     Each coordinate is rounded to a side without bias; the report is a uniform corner among those
@@ -229,7 +224,7 @@ class PrivUnitInf(MeanRandomizer):
     def _rounding(self) -> float:
         """Bound of the error in the logarithms of the measures of caps, and of the coin's odds."""
         d = self.dimension
-        return 1e-15 * (d + 1) * math.log(d + 2) + _BUDGET_ROUNDING * max(1.0, self.local_epsilon)
+        return 1e-15 * (d + 1) * math.log(d + 2) + BUDGET_ROUNDING * max(1.0, self.local_epsilon)
 
     @cached_property
     def marginal(self) -> float:
@@ -243,14 +238,6 @@ class PrivUnitInf(MeanRandomizer):
     @property
     def bits_per_report(self) -> int:
         return self.dimension
-
-    @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.uint8)
-
-    @property
-    def report_shape(self) -> tuple[int, ...]:
-        return (bytes_for(self.dimension),)
 
     @property
     def words_per_user(self) -> int:
@@ -286,23 +273,6 @@ class PrivUnitInf(MeanRandomizer):
             raise ValueError(f"reports must be bytes of shape (n, {self.report_shape[0]})")
         return column_sums(self._check_reports(reports), self.dimension)
 
-    def pack(self, reports: np.ndarray) -> bytes:
-        return pack_rows(reports, self.dimension)
-
-    @property
-    def _low_bits_first(self) -> bool:
-        return True
-
-    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
-        return unpack_rows(data, self.dimension, num_reports)
-
-    def _possible(self, reports: np.ndarray) -> np.ndarray:
-        return whole_rows(reports, self.dimension)
-
-    @property
-    def _possible_reports(self) -> str:
-        return f"have zero bits after their first {self.dimension}"
-
     @property
     def _longest_read(self) -> float:
         return self.radius / self.marginal * math.sqrt(self.dimension)
@@ -333,22 +303,12 @@ class PrivUnitInf(MeanRandomizer):
         outside = (1 - p) * math.exp(-self.caps.log_outside[t]) / 2.0**d
         return np.where(agreements >= t, inside, outside)
 
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket, uniform on the corners; opposite corners are the worst pair."""
-        return ShufflePair.two_level(*self._levels(), "PrivUnitInf's own blanket")
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(*self._levels())
-
-    def _levels(self) -> tuple[float, float, float]:
-        if self.local_epsilon > _LARGEST_EXPONENT:
-            raise ValueError(
-                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a privacy cost after "
-                "shuffling"
-            )
-        measure = math.exp(self.caps.log_inside[self.places])
-        # Caps of opposite corners meet only where they are more than half of all.
-        return math.exp(self.log_ratio_max()), measure, max(0.0, 2 * measure - 1)
+    @property
+    def two_levels(self) -> TwoLevels:
+        """Uniform on the corners; opposite corners are the worst pair. Their caps meet only where
+        they are more than half of all."""
+        ratio, measure = ratio_of(self), math.exp(self.caps.log_inside[self.places])
+        return TwoLevels(ratio, measure, max(0.0, 2 * measure - 1), "PrivUnitInf's own blanket")
 
 
 @kernel

@@ -18,13 +18,12 @@ from functools import cached_property
 
 import numpy as np
 
-from beam_ldp.randomizers.mean.codebooks import fill_candidate, mix, named_direction
+from beam_ldp.randomizers.mean.codebooks import GOLDEN, fill_candidate, mix, named_direction
 from beam_ldp.randomizers.mean.directions import signed_length
 from beam_ldp.randomizers.normals import spare_words, uniform
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
 from beam_ldp.randomizers.words import kernel, multiply_high, subroutine
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _OWN_SIGNS = np.uint64(0x5851F42D4C957F2D)  # tells the stream of signs from that of rows
 _CHUNK = 1 << 18  # transformed numbers that stay in the cache
 
@@ -198,9 +197,9 @@ def _spread(vectors, rows, coins, flip_scale, signs, out):  # type: ignore[no-un
 @subroutine
 def write_signs(seed, signs):  # type: ignore[no-untyped-def]
     """Fill `signs` with the +-1 that a seed stands for."""
-    state = mix(seed + _GOLDEN)
+    state = mix(seed + GOLDEN)
     for j in range(signs.size):
-        state += _GOLDEN
+        state += GOLDEN
         signs[j] = 1.0 if mix(state) >> np.uint64(63) else -1.0
 
 
@@ -228,10 +227,10 @@ def _fill_matrices(seeds, num_words, out):  # type: ignore[no-untyped-def]
 def choose_rows(seed, order, chosen):  # type: ignore[no-untyped-def]
     """Distinct rows that a seed stands for. `order` is 0, 1, ... before and after."""
     n, k = order.size, chosen.size
-    state = mix(np.uint64(seed) + _GOLDEN)
+    state = mix(np.uint64(seed) + GOLDEN)
     swaps = np.empty(k, dtype=np.int64)
     for j in range(k):
-        state += _GOLDEN
+        state += GOLDEN
         left = np.uint64(n - j)
         other = j + np.int64(multiply_high(mix(state), left))  # type: ignore[arg-type]
         order[j], order[other] = order[other], order[j]

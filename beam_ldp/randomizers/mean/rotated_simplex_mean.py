@@ -5,33 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.mean.base import MOST_NUMBERS, check_numbers
-from beam_ldp.randomizers.mean.codebooks import (
-    PLANNED_SEEDS,
-    RandomCodebookMean,
-    fill_candidate,
-    named_direction,
-    pick,
-    top_sum,
-)
-from beam_ldp.randomizers.mean.directions import (
-    add_coordinate,
-    inner_product,
-    signed_length,
-    square_sum,
-)
-from beam_ldp.randomizers.normals import spare_words, uniform
-from beam_ldp.randomizers.words import kernel, subroutine
+from beam_ldp.randomizers.mean.codebooks import PLANNED_SEEDS, HeightNodes, RandomCodebookMean
 
 _PLANNED_BITS = 5  # of the index: twice as many corners take four times the work to read
 _NODES = 4001
 _TAIL = 9.0  # standard deviations
+
+
+class SimplexNodes(HeightNodes):
+    """Heights of the corners of a turned simplex over a direction.
+
+    The rotation's first M axes have heights `g / |g|` of d normals g, of which M are shown; a
+    corner is its axis less the mean of all, longer by sqrt(M / (M - 1)). Order statistics of
+    normals, and the length of g, which is independent of the direction, say the rest.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.length = math.sqrt(2.0) * math.exp(
+            math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2)
+        )  # E |g|
+        self.x = np.linspace(-_TAIL, _TAIL, _NODES)
+        self.weight = np.exp(-(self.x**2) / 2) / math.sqrt(2 * math.pi) * (self.x[1] - self.x[0])
+        self.tail = special.ndtr(-self.x)
+        self._sums = {}
+
+    def _top_sum(self, count: int, candidates: int, power: int) -> float:
+        """Of power 1 or 2."""
+        among, stretch = super()._top_sum(count, candidates, power), candidates / (candidates - 1)
+        if power == 1:
+            return math.sqrt(stretch) * among / self.length
+        # The mean of all is independent of what each differs from it by.
+        return stretch * (among - count / candidates) / self.dimension
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,8 @@ class RotatedSimplexMean(RandomCodebookMean):
 
     index_bits: int = 5
 
+    simplex: ClassVar[bool] = True
+    nodes: ClassVar[type[HeightNodes]] = SimplexNodes
     also_known_as: ClassVar[str] = "RRSC"
     decoding: ClassVar[str] = "O(d), but O(n d) random numbers to draw again and turn"
 
@@ -90,140 +103,7 @@ class RotatedSimplexMean(RandomCodebookMean):
     def numbers_per_report(self) -> float:
         return float(self.dimension) * self.num_candidates**2
 
-    @property
-    def _nodes(self) -> SimplexNodes:  # type: ignore[override]
-        return _simplex_nodes(self.dimension)
-
-    def _randomize_rows(
-        self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
-    ) -> np.ndarray:
-        _name(
-            vectors, rows, words, self._flip_scale, np.uint64(self.seed_bits),
-            np.uint64(self.index_bits), np.uint64(self._law.threshold),
-            np.uint64(self.favoured), np.uint64(self._law.share), self._law.reuses_high_half,
-            spare_words(self.dimension), reports,
-        )  # fmt: skip
-        return np.ones(len(rows), dtype=bool)
-
-    def accumulate(self, reports: np.ndarray) -> np.ndarray:
-        reports = self._check_reports(np.asarray(reports))
-        total = np.zeros(self.statistic_shape, dtype=np.int64)
-        _add_corners(
-            reports, np.uint64(self.index_bits), spare_words(self.dimension),
-            float(self.fixed_point.largest), self.fixed_point.square_shift, total,
-        )  # fmt: skip
-        return total
-
 
 def _bits_within(dimension: int) -> int:
     """As many as plans have the time for: d M^2 numbers are multiplied for a report."""
     return ((MOST_NUMBERS // dimension).bit_length() - 1) // 2
-
-
-class SimplexNodes:
-    """Heights of the corners of a turned simplex over a direction.
-
-    The rotation's first M axes have heights `g / |g|` of d normals g, of which M are shown; a
-    corner is its axis less the mean of all, longer by sqrt(M / (M - 1)). Order statistics of
-    normals, and the length of g, which is independent of the direction, say the rest.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
-        self.length = math.sqrt(2.0) * math.exp(
-            math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2)
-        )  # E |g|
-        self._x = np.linspace(-_TAIL, _TAIL, _NODES)
-        self._weight = (
-            np.exp(-(self._x**2) / 2) / math.sqrt(2 * math.pi) * (self._x[1] - self._x[0])
-        )
-        self._tail = special.ndtr(-self._x)
-        self._sums: dict[tuple[int, int, int], float] = {}
-
-    def top_sum(self, count: int, candidates: int, power: int = 1) -> float:
-        """E of the sum over the `count` highest corners of height^power, of power 1 or 2."""
-        asked = (count, candidates, power)
-        if asked not in self._sums:
-            among = top_sum(self._x**power, self._weight, self._tail, count, candidates)
-            stretch = candidates / (candidates - 1)
-            if power == 1:
-                found = math.sqrt(stretch) * among / self.length
-            else:  # the mean of all is independent of what each differs from it by
-                found = stretch * (among - count / candidates) / self.dimension
-            self._sums[asked] = found
-        return self._sums[asked]
-
-
-@lru_cache(maxsize=8)
-def _simplex_nodes(dimension: int) -> SimplexNodes:
-    return SimplexNodes(dimension)
-
-
-@subroutine
-def fill_axes(seed, words, scratch, axes):  # type: ignore[no-untyped-def]
-    """The first axes of a uniform rotation: normals, each made orthogonal to those before it."""
-    for k in range(axes.shape[0]):
-        fill_candidate(seed, k, words, axes[k], scratch)
-        for before in range(k):
-            share = inner_product(axes[before], axes[k])
-            for j in range(axes.shape[1]):
-                axes[k, j] -= share * axes[before, j]
-        scale = 1.0 / math.sqrt(square_sum(axes[k], 1.0))
-        for j in range(axes.shape[1]):
-            axes[k, j] *= scale
-
-
-@kernel
-def _name(  # type: ignore[no-untyped-def]  # fmt: skip
-    vectors,
-    rows,
-    words,
-    flip_scale,
-    seed_bits,
-    index_bits,
-    threshold,
-    favoured,
-    share,
-    reuses_high_half,
-    num_words,
-    reports,
-):
-    d = vectors.shape[1]
-    own = np.empty(num_words, dtype=np.uint64)
-    axis = np.empty(d)
-    scratch = np.empty(d + 1, dtype=np.int64)
-    heights = np.empty(1 << np.int64(index_bits))
-    axes = np.empty((heights.size, d))
-    for i in range(rows.size):
-        row = words[i]
-        seed = row[0] >> (np.uint64(64) - seed_bits)
-        vector = vectors[rows[i]]
-        length, sign = signed_length(vector, flip_scale, uniform(row[2]))
-        vector, length = named_direction(vector, length, axis)
-        fill_axes(seed, own, scratch, axes)
-        for k in range(heights.size):
-            heights[k] = inner_product(axes[k], vector)  # corners are in the order of the axes
-        index = pick(sign, heights, row[1], threshold, favoured, share, reuses_high_half)
-        reports[rows[i]] = (seed << index_bits) | index
-
-
-@kernel
-def _add_corners(  # type: ignore[no-untyped-def]
-    reports, index_bits, num_words, scale, shift, total
-):
-    d = total.shape[1]
-    words = np.empty(num_words, dtype=np.uint64)
-    scratch = np.empty(d + 1, dtype=np.int64)
-    corners = 1 << np.int64(index_bits)
-    axes = np.empty((corners, d))
-    mask = (np.uint64(1) << index_bits) - np.uint64(1)
-    factor = scale * math.sqrt(corners / (corners - 1.0))
-    for i in range(reports.size):
-        fill_axes(reports[i] >> index_bits, words, scratch, axes)
-        named = np.int64(reports[i] & mask)
-        for j in range(d):
-            mean = 0.0
-            for k in range(corners):
-                mean += axes[k, j]
-            corner = axes[named, j] - mean / corners
-            add_coordinate(np.int64(np.rint(factor * corner)), j, shift, total)

@@ -271,9 +271,12 @@ def two_coins(words: np.ndarray) -> np.ndarray:
 
 
 @subroutine
-def round_up_or_down(x, coin, largest):  # type: ignore[no-untyped-def]
-    """x, at most `largest` in size, as one of its two neighbours, by a coin in (0, 1)."""
-    return np.floor(min(max(x, -largest), largest) + coin)
+def write_rounded(a, vector, b, normals, at_random, words, at, largest, out):  # type: ignore[no-untyped-def]
+    """A vector + b normals, at most `largest` in size, into `out`: rounded to nearest, or at random
+    by the coins of the words from `at` on."""
+    for j in range(out.size):
+        x = min(max(a * vector[j] + b * normals[j], -largest), largest)
+        out[j] = np.floor(x + coin_of(words, at, j)) if at_random else np.rint(x)
 
 
 @subroutine

@@ -15,7 +15,7 @@ from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 from beam_ldp.randomizers.normals import uniform
 from beam_ldp.randomizers.report_format import NumberedReports
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high
 
 Grid = Literal["uniform", "relative", "corrected_relative"]
@@ -288,15 +288,16 @@ class ScalarMean(NumberedReports, MeanRandomizer):
         same = np.eye(len(self.points), dtype=bool)
         return np.where(same, self.response.truthful, self.response.other)
 
-    def dominating_pair(self) -> ShufflePair:
-        """The blanket of k-ary randomized response."""
-        return ShufflePair.two_level(*self._levels(), 0.0, "k-RR's own blanket")
+    @property
+    def two_levels(self) -> TwoLevels:
+        """k-ary randomized response of the grid points."""
+        return TwoLevels(
+            self._law.likelihood_ratio, 1 / len(self.points), 0.0, "k-RR's own blanket"
+        )
 
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(*self._levels(), 0.0, (0.0,) if len(self.points) > 2 else ())
-
-    def _levels(self) -> tuple[float, float]:
-        return self._law.likelihood_ratio, 1 / len(self.points)
+    @property
+    def triple_shares(self) -> tuple[float, ...]:
+        return (0.0,) if len(self.points) > 2 else ()
 
 
 @kernel

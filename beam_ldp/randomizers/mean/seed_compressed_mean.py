@@ -24,7 +24,7 @@ from beam_ldp.randomizers.mean.directions import (
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit, sphere_moments
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian, normal_moments
 from beam_ldp.randomizers.normals import spare_words, standard_normals, uniform
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import WORD_BITS, Coin, exp_lower, kernel
 
 # Long random vectors from short seeds: AES-128 in counter mode ----------------------------
@@ -149,7 +149,7 @@ class SeedCompressedMean(DirectionMean):
     @cached_property
     def _favoured(self) -> Any:
         """The cap or the tail: its measure, threshold and moments."""
-        return self._ideal.cap if isinstance(self._ideal, PrivUnit) else self._ideal.tail
+        return self._ideal.favoured
 
     @cached_property
     def _lenience(self) -> Coin:
@@ -204,13 +204,11 @@ class SeedCompressedMean(DirectionMean):
         high, low = self._levels
         return math.log(high / low)
 
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket, a blind draw of a seed; opposite directions are the worst pair."""
+    @property
+    def two_levels(self) -> TwoLevels:
+        """A blind draw of a seed; opposite directions are the worst pair."""
         ratio, share = math.exp(self.log_ratio_max()), self._favoured.measure
-        return ShufflePair.two_level(ratio, share, 0.0, f"{self.base}'s own blanket")
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return two_level_witnesses(math.exp(self.log_ratio_max()), self._favoured.measure, 0.0)
+        return TwoLevels(ratio, share, 0.0, f"{self.base}'s own blanket")
 
     # What one user sends ---------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords, Sampling, accounting
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.checks import check_fraction, check_integer
-from beam_ldp.randomizers.discrete_gaussian import ROUNDED_VARIANCE, DiscreteGaussian
+from beam_ldp.randomizers.discrete_noise import ROUNDED_VARIANCE, DiscreteGaussian
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer, Norm
 from beam_ldp.randomizers.shuffle_pair import ShufflePair

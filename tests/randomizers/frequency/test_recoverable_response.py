@@ -12,13 +12,13 @@ from scipy import stats
 
 from beam_ldp.randomizers import LocalRandomizer
 from beam_ldp.randomizers.frequency import ProjectiveGeometryResponse
-from beam_ldp.randomizers.frequency.recoverability import (
+from beam_ldp.randomizers.frequency.recoverable_keys import KeyReuseError, KeyStream, StoredKeys
+from beam_ldp.randomizers.frequency.recoverable_response import (
+    RecoverableResponse,
     least_key_entropy,
     most_senders,
     recovers,
 )
-from beam_ldp.randomizers.frequency.recoverable_keys import KeyReuseError, KeyStream, StoredKeys
-from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import UserRandomness
 from tests.randomizers.frequency import exact_checks as checks

@@ -142,7 +142,7 @@ def test_sums_and_squares_of_the_largest_reports_stay_within_64_bits():
     for bits in (4, 8, 16, 17, 24, 32):
         grid = PrivUnit(4, 3.0, coordinate_bits=bits).fixed_point
         square = (grid.largest**2 + (1 << grid.square_shift >> 1)) >> grid.square_shift
-        assert square * (grid.max_users - 1 if bits == 32 else 1 << 32) < 2**63
+        assert square * ((2**63 - 1) // grid.largest - 1 if bits == 32 else 1 << 32) < 2**63
         assert grid.decode_squares(np.array(square)) == pytest.approx(grid.limit**2, rel=1e-4)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean import PrivUnit, RandomCodebookMean, RotatedSimplexMean
-from beam_ldp.randomizers.mean.rotated_simplex_mean import SimplexNodes, fill_axes
+from beam_ldp.randomizers.mean.codebooks import fill_axes
+from beam_ldp.randomizers.mean.rotated_simplex_mean import SimplexNodes
 from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.words import kernel
 from tests.randomizers.mean.golden_errors import golden

@@ -7,7 +7,7 @@ import pytest
 
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit, SeparatedMean
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
-from beam_ldp.randomizers.mean.second_moments import second_moment
+from beam_ldp.randomizers.mean.separated_mean import second_moment
 
 D = 5
 VECTORS = np.array(

@@ -12,7 +12,7 @@ import pytest
 from beam_ldp.accounting import local_event, shuffle_epsilon, shuffled_event
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.discrete_gaussian import DiscreteGaussian
+from beam_ldp.randomizers.discrete_noise import DiscreteGaussian
 from beam_ldp.randomizers.mean import ScalarMean, SplitAndMixMean
 from beam_ldp.randomizers.mean.split_and_mix import _MISSED_ROUNDING
 from beam_ldp.randomizers.randomness import UserRandomness
