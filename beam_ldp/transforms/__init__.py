@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
     from beam_ldp.transforms.interactivity import AuditInteractivity
     from beam_ldp.transforms.odometer import PerPersonFilter
-    from beam_ldp.transforms.outcomes import PrivateExperiment, decide_releases
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -103,7 +102,6 @@ __all__ = [
     "MismatchError",
     "PerPersonFilter",
     "PrivateEstimate",
-    "PrivateExperiment",
     "PrivateFrequencies",
     "PrivateHeavyHitters",
     "PrivateMean",
@@ -134,7 +132,6 @@ __all__ = [
     "arrow_schema",
     "as_record",
     "bigquery_schema",
-    "decide_releases",
     "read_shuffled_reports",
     "rows_of",
     "sql_table",
@@ -159,10 +156,6 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.odometer import PerPersonFilter
 
         return PerPersonFilter
-    if name in ("PrivateExperiment", "decide_releases"):
-        from beam_ldp.transforms import outcomes
-
-        return getattr(outcomes, name)
     if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 
