@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress
 from beam_ldp.protocols.interactivity.auditing import Finding, audit_records
 from beam_ldp.protocols.interactivity.records import LOG_SCHEMA, NANO, records_of
 
@@ -88,7 +88,7 @@ def batch_records(
 
 
 def audit_run(
-    progress: Progress,
+    progress: BanditProgress,
     log: pa.Table,
     *,
     promise: float | None = None,

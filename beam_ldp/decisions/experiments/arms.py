@@ -84,8 +84,8 @@ def effect_interval(
     """An interval of the effect, within [-1, 1].
 
     Limits of both rates are put together by their squares (Newcombe 1998), the limits being those
-    of Clopper and Pearson. Approximate; its coverage is enumerated in tests/experiments and stays
-    above the level there.
+    of Clopper and Pearson. Approximate; its coverage is enumerated in its tests and stays above
+    the level there.
 
     >>> low, high = effect_interval(
     ...     BitChannel.implemented(2.0), ArmCounts(5000, 1000), ArmCounts(5000, 1300), 0.95

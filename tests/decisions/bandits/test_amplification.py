@@ -10,8 +10,7 @@ from scipy.optimize import brentq
 
 from beam_ldp.accounting import shuffle_delta, shuffle_epsilon
 from beam_ldp.accounting.literature.closed_forms import feldman_2021_epsilon
-from beam_ldp.decisions.bandits.amplification import batch_epsilon
-from beam_ldp.decisions.bandits.noise import bit_randomizer
+from beam_ldp.decisions.bandits.noise import batch_epsilon, bit_randomizer
 
 DELTA = 1e-6
 

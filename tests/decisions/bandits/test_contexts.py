@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 from beam_ldp.decisions.bandits.client import answer
-from beam_ldp.decisions.bandits.contexts import ContextualActions
+from beam_ldp.decisions.bandits.contexts import ContextLaw, ContextualActions
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.laws import ContextLaw
 from beam_ldp.decisions.bandits.noise import RewardNoise
 from beam_ldp.decisions.bandits.simulating import directions, missed, run_in_law
 

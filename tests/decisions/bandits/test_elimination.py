@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.bandits.amplification import batch_epsilon
 from beam_ldp.decisions.bandits.elimination import LinearBandit
+from beam_ldp.decisions.bandits.noise import batch_epsilon
 from beam_ldp.decisions.bandits.simulating import (
     circle,
     directions,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.bandits.laws import ContextLaw, choices
+from beam_ldp.decisions.bandits.contexts import ContextLaw, choices
 
 FEATURES = np.array([[[0.6, 0.0], [0.0, 0.6], [0.6, 0.0]], [[0.0, 0.1], [0.2, 0.0], [0.0, 0.3]]])
 
@@ -32,7 +32,7 @@ def test_rows_do_not_depend_on_how_many_thetas_are_asked_at_once(monkeypatch):
     law, thetas = ContextLaw.finite(FEATURES, [0.3, 0.7]), np.array([[1.0, 0.0], [0.0, 1.0]])
     assert law.rows(thetas).tolist() == pytest.approx(np.array([[0.32, 0.0], [0.0, 0.39]]))
     together = law.rows(np.repeat(thetas, 5, axis=0))
-    monkeypatch.setattr("beam_ldp.decisions.bandits.laws._BLOCK", 7)
+    monkeypatch.setattr("beam_ldp.decisions.bandits.contexts._BLOCK", 7)
     assert law.rows(np.repeat(thetas, 5, axis=0)).tolist() == together.tolist()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_ldp.decisions.bandits.schedules import Schedule
+from beam_ldp.decisions.bandits.elimination import BatchSchedule
 
 # growth, batches, share of the horizon: specification of linear bandits, section 3.1
 TABLE = {
@@ -15,7 +15,7 @@ TABLE = {
 @pytest.mark.parametrize("rounding", TABLE)
 def test_schedules_of_the_specification(rounding):
     for exponent, (growth, batches, share) in zip((4, 5, 6, 7), TABLE[rounding], strict=True):
-        plan = Schedule.of(10**exponent, rounding)
+        plan = BatchSchedule.of(10**exponent, rounding)
         assert (round(plan.growth, 4), plan.batches, round(plan.share, 3)) == (
             growth, batches, share,
         )  # fmt: skip
@@ -25,22 +25,22 @@ def test_schedules_of_the_specification(rounding):
 def test_the_printed_loop_overruns_the_horizon_where_growth_is_below_three(length):
     # Sum of q^i for i < L is (2T - q)/(q - 1) where q^L = 2T: above T if q < 3 - q/T.
     horizon = round(2.71828**length)
-    plan = Schedule.of(horizon, "ceil")
+    plan = BatchSchedule.of(horizon, "ceil")
     exact = (2 * horizon - plan.growth) / (plan.growth - 1)
     assert plan.share * horizon == pytest.approx(exact)
     assert (plan.share > 1) == (plan.growth < 3 - plan.growth / horizon)
 
 
 def test_a_batch_fits_up_to_the_last_person():
-    plan = Schedule.of(1000)
+    plan = BatchSchedule.of(1000)
     assert plan.fits(400, 600)
     assert not plan.fits(401, 600)
 
 
 def test_refusals():
     with pytest.raises(ValueError, match="rounding must be one of real, floor, ceil, got 'up'"):
-        Schedule.of(1000, "up")
+        BatchSchedule.of(1000, "up")
     with pytest.raises(ValueError, match="horizon must be an integer from 16"):
-        Schedule.of(15)
+        BatchSchedule.of(15)
     with pytest.raises(ValueError, match="batch must be an integer from 1 to 5"):
-        Schedule.of(1000).size(6)
+        BatchSchedule.of(1000).size(6)

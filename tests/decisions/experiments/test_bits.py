@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.experiments.bits import bit_thresholds, randomize_scores
-from beam_ldp.decisions.experiments.channel import BitChannel
+from beam_ldp.decisions.experiments.channel import BitChannel, bit_thresholds, randomize_scores
 
 pytestmark = pytest.mark.exact
 
@@ -40,7 +39,9 @@ def test_a_score_is_drawn_by_its_threshold(monkeypatch):
     zero, one = bit_thresholds(1.0)
     half = zero + 2**31 * ((one - zero) >> 32)
     words = [zero - 1, zero, half - 1, half, one - 1, one]
-    monkeypatch.setattr("beam_ldp.decisions.experiments.bits.word_source", lambda *_: Words(words))
+    monkeypatch.setattr(
+        "beam_ldp.decisions.experiments.channel.word_source", lambda *_: Words(words)
+    )
     drawn = randomize_scores(1.0, [0, 0, 0.5, 0.5, 1, 1])
     assert drawn.tolist() == [1, 0] * 3
     assert half / 2**64 == pytest.approx(BitChannel.implemented(1.0).rate(0.5), abs=1e-9)

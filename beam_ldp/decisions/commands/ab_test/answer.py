@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, Verdict
+from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict, decide
 from beam_ldp.decisions.experiments.channel import share_interval
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, as_json, place_columns
 from beam_ldp.pipelines.question import Answer
@@ -69,9 +69,9 @@ class ExperimentAnswer(Answer):
         self.plan, self.increments = plan, increments
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ExperimentVerdict:
         """What is decided, from all looks so far."""
-        return self.plan.decide(*self.increments)
+        return decide(self.plan, *self.increments)
 
     @property
     def counts(self) -> Mapping[str, ArmCounts]:

@@ -89,7 +89,7 @@ def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> Non
     if plan.kind == "compound" or plan.value_range is not None:
         raise SettingError(
             "--design: outcomes are 0 or 1 here; a numeric or compound plan is decided from counts "
-            "by `ExperimentPlan.decide`"
+            "by `beam_ldp.decisions.decide`"
         )
     if question.look > plan.looks and plan.spending != "anytime":
         raise SettingError(

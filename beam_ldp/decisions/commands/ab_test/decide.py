@@ -49,14 +49,14 @@ class CollectExperimentRecord(ExperimentRecord):
     sampling: str = "fixed"
 
 
-class Decide(DeviceReports, Experiment):
+class DecideReports(DeviceReports, Experiment):
     """Does an effect show, from reports that were randomized elsewhere?"""
 
     usage = DECIDE
     settings: CollectSettings[OutcomeQuestion]
 
     @classmethod
-    def of(cls, given: Arguments) -> Decide:
+    def of(cls, given: Arguments) -> DecideReports:
         """The program as it was told: `release.json` says what was asked. Raises SettingError."""
         need(DECIDE, given, "reports.reports", "question.design")
         place = given["reports"].get("release") or _beside(given["reports"]["reports"])
@@ -120,7 +120,7 @@ def _collected(record: CollectExperimentRecord) -> Words:
     return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
-PROGRAM = run.program_of(Decide)
+PROGRAM = run.program_of(DecideReports)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -17,23 +17,22 @@ from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.bandit.answer import BatchAnswer
-from beam_ldp.decisions.commands.bandit.arrivals import follow
-from beam_ldp.decisions.commands.bandit.attempts import free_name
+from beam_ldp.decisions.commands.bandit.arrivals import batches_in, follow
 from beam_ldp.decisions.commands.bandit.choice import (
     BatchPlanner,
     BatchRecord,
     RewardSettings,
+    central_price,
     checked_rewards,
     open_service,
     parts_at,
 )
-from beam_ldp.decisions.commands.bandit.earlier import batches_in
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
-from beam_ldp.decisions.commands.bandit.trusted import central_price
 from beam_ldp.decisions.commands.bandit.view import say_service
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardStream
 from beam_ldp.decisions.stages.reward_sums import PrivateSums
 from beam_ldp.decisions.stages.rewards import RewardQuery
+from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.commands import start
@@ -45,9 +44,42 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, Price, price_as_json
+from beam_ldp.pipelines.records.lost_runs import find_lost_runs
+from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_url
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
+
+
+def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
+    """The first of `name`, `name-attempt-2`, ... that the next attempt may be charged under.
+
+    One whose attempt released nothing was given back, and is over. One that was lost stays charged:
+    memoized reports are drawn again under its name, others are new ones. One that is settled, or
+    under way, keeps its name, so that the ledger refuses it again.
+    """
+    url = ledger_url(settings)
+    if url is None:
+        return name
+    try:
+        ledger = BudgetLedger(url)
+    except LedgerError:
+        return name  # which is said when it is asked for the charge
+    alive = {
+        run.note.run_id
+        for run in find_lost_runs(settings.output.folder)
+        if run.note.launcher.ended == "under way"
+    }
+    over = ("abandoned",) if memoized else ("abandoned", "reserved")
+    attempt, told = 1, name
+    while ledger.has_run(told) and told not in alive and ledger.charge(told).status in over:
+        attempt += 1
+        told = f"{name}-attempt-{attempt}"
+    return told
+
+
+# The name of the next attempt ---------------------------------------------------------------------
+
 
 _MODELS = {"shuffled": "shuffle", "local": "local", "central": "central"}
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.bandits.progress import Decided, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Decided
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, as_json, place_columns
 from beam_ldp.pipelines.question import Answer
@@ -58,7 +58,7 @@ class BatchAnswer(Answer):
         "plot.png": "estimates of all actions with the widths that decide",
     }
 
-    def __init__(self, release: Parts, asked: BatchTerms, progress: Progress) -> None:
+    def __init__(self, release: Parts, asked: BatchTerms, progress: BanditProgress) -> None:
         super().__init__(release, None)
         self.parts, self.asked, self.progress = release, asked, progress
 

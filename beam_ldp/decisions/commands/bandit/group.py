@@ -16,10 +16,10 @@ from beam_ldp.pipelines.commands import part
 from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
-    from beam_ldp.decisions.bandits.schedules import Rounding
-    from beam_ldp.decisions.bandits.simulating import Actions, Curve
+    from beam_ldp.decisions.bandits.elimination import Rounding
+    from beam_ldp.decisions.bandits.simulating import Actions, RegretCurve
     from beam_ldp.decisions.bandits.widths import Width
-    from beam_ldp.decisions.commands.bandit.contexts import Policies
+    from beam_ldp.decisions.commands.bandit.actions import Policies
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
           "local-laplace")  # fmt: skip
@@ -96,8 +96,8 @@ def plan(
     import numpy as np
 
     from beam_ldp.decisions.bandits.elimination import LinearBandit
+    from beam_ldp.decisions.commands.bandit.actions import policies_json, show_policies
     from beam_ldp.decisions.commands.bandit.forecast import Forecast, plan_json, show_plan
-    from beam_ldp.decisions.commands.bandit.policies import policies_json, show_policies
 
     try:
         drawn, policies, error_of_rows = _asked(actions, contexts, horizon)
@@ -155,8 +155,8 @@ def simulate(
 
     from beam_ldp.decisions.bandits.elimination import LinearBandit
     from beam_ldp.decisions.bandits.simulating import simulate as simulated
+    from beam_ldp.decisions.commands.bandit.actions import policies_json, show_policies
     from beam_ldp.decisions.commands.bandit.forecast import curves_json, plot, show_curves
-    from beam_ldp.decisions.commands.bandit.policies import policies_json, show_policies
 
     try:
         folder = _new_folder(output)
@@ -201,7 +201,11 @@ def simulate(
 
 
 def _log(
-    uri: str, experiment: str, params: dict[str, Any], curves: list[Curve], files: dict[str, bytes]
+    uri: str,
+    experiment: str,
+    params: dict[str, Any],
+    curves: list[RegretCurve],
+    files: dict[str, bytes],
 ) -> dict[str, Any]:
     """A run of MLflow with the curves; its address, for programs."""
     from beam_ldp.decisions.commands.bandit.forecast import curves_metrics
@@ -234,7 +238,7 @@ def _asked(
         raise ValueError("give --actions, or --contexts")
     if actions is not None:
         return _read(actions), None, 0.0
-    from beam_ldp.decisions.commands.bandit.contexts import read_policies
+    from beam_ldp.decisions.commands.bandit.actions import read_policies
 
     policies = read_policies(Path(str(contexts)), horizon)
     return lambda rng: policies.rows, policies, policies.found.row_error

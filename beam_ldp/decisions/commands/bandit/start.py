@@ -157,7 +157,7 @@ def _found(actions: str | None, contexts: str | None, horizon: int) -> _Found:
         raise ValueError("give --actions, or --contexts")
     if contexts is None:
         return _Found(*read_actions(Path(str(actions))))
-    from beam_ldp.decisions.commands.bandit.contexts import read_policies
+    from beam_ldp.decisions.commands.bandit.actions import read_policies
 
     policies = read_policies(Path(contexts), horizon)
     thetas = policies.table().drop_columns(["policy"]).to_pylist()
