@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,7 +15,6 @@ from beam_ldp.decisions.experiments.channel import (
     share_interval,
 )
 from beam_ldp.decisions.experiments.simple import (
-    hoeffding_people,
     normal_people,
     simple_design,
     simple_p_value,
@@ -41,6 +42,11 @@ def test_golden_designs(epsilon, shares, errors, people, threshold):
     rates = [channel.rate(share) for share in shares]
     assert design.level == stats.binom.sf(threshold, people, rates[0]) <= errors[0]
     assert design.power == stats.binom.sf(threshold, people, rates[1]) >= 1 - errors[1]
+
+
+def hoeffding_people(channel: BitChannel, effect: float, error: float) -> int:
+    """People enough for both errors at every rate, by Hoeffding's inequality."""
+    return math.ceil(2 * math.log(1 / error) / (channel.contrast * effect) ** 2)
 
 
 def test_approximations_beside_the_exact_number():

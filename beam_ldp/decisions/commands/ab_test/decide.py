@@ -9,33 +9,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import apache_beam as beam
 
 from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.commands.ab_test.choice import ExperimentRecord, planned, read_plan
 from beam_ldp.decisions.commands.ab_test.decided import earlier_looks
 from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
 from beam_ldp.decisions.commands.ab_test.run import Experiment
+from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import DECIDE, OutcomeQuestion
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
-    DeviceReports,
     check_collected,
     collected_words,
-    count,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
 from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import absolute, need
 from beam_ldp.settings import SettingError
-from beam_ldp.transforms.elements.blocks import Release
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class CollectExperimentRecord(ExperimentRecord):
     sampling: str = "fixed"
 
 
-class DecideReports(DeviceReports, Experiment):
+class DecideReports(DecidesFromReports, Experiment):
     """Does an effect show, from reports that were randomized elsewhere?"""
 
     usage = DECIDE
@@ -78,15 +71,6 @@ class DecideReports(DeviceReports, Experiment):
     @property
     def record_type(self) -> type[ExperimentRecord]:
         return CollectExperimentRecord
-
-    def inputs(self) -> Rows:
-        return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
-
-    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
-        return count(pipeline, self.settings, self.query, self.staging)
-
-    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
-        return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
 
 
 def _asked(

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from beam_ldp.decisions.bandits.elimination import Floats
-
-
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,15 +12,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from beam_ldp.decisions.bandits.contexts import ContextLaw, ContextualActions
-
-
-from rich.console import Console
-
-from beam_ldp.decisions.bandits.designs import g_optimal
-from beam_ldp.decisions.bandits.elimination import LinearBandit
+    from beam_ldp.decisions.bandits.elimination import Floats, LinearBandit
 
 MOST_ACTIONS = 200_000
 _NAME = "name"
+_CONTEXT, _CHOICE, _CHANCE = "context", "action", "probability"
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What a bandit chooses among.
+
+    Attributes:
+        names: distinct.
+        rows: (K, d) their features.
+        policies: that they are; None for plain actions.
+    """
+
+    names: tuple[str, ...]
+    rows: Floats
+    policies: Policies | None = None
+
+    @property
+    def row_error(self) -> float:
+        """Distance at most of every row from what it should be."""
+        return 0.0 if self.policies is None else self.policies.found.row_error
+
+    @property
+    def thetas(self) -> tuple[dict[str, float], ...]:
+        """What people are told of each policy, by feature; nothing of plain actions."""
+        if self.policies is None:
+            return ()
+        return tuple(self.policies.table().drop_columns(["policy"]).to_pylist())
+
+
+def read_chosen(actions: str | None, contexts: str | None, horizon: int) -> Chosen:
+    """What `--actions` or `--contexts` names. Raises ValueError where it does not fit."""
+    if (actions is None) == (contexts is None):
+        raise ValueError("give --actions, or --contexts")
+    if contexts is None:
+        return Chosen(*read_actions(Path(str(actions))))
+    policies = read_policies(Path(contexts), horizon)
+    return Chosen(policies.names, policies.rows, policies)
 
 
 def read_actions(path: Path) -> tuple[tuple[str, ...], Floats]:
@@ -40,17 +67,12 @@ def read_actions(path: Path) -> tuple[tuple[str, ...], Floats]:
         ValueError: if it cannot be read, or does not fit.
     """
     import numpy as np
-    import pyarrow as pa
-    from pyarrow import csv, parquet
 
-    try:
-        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"--actions {path}: cannot be read ({type(error).__name__})") from None
+    table = _read("--actions", path)
     numeric = [
         column.to_numpy()
-        for name, column in zip(table.column_names, table.columns)
-        if name != _NAME and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+        for field, column in zip(table.schema, table.columns)
+        if field.name != _NAME and _is_number(field.type)
     ]
     if not numeric or not 2 <= table.num_rows <= MOST_ACTIONS:
         raise ValueError(
@@ -66,9 +88,6 @@ def read_actions(path: Path) -> tuple[tuple[str, ...], Floats]:
 
 
 # Policies over contexts ---------------------------------------------------------------------------
-
-
-_CONTEXT, _CHOICE, _CHANCE = "context", "action", "probability"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +139,7 @@ def read_policies(path: Path, horizon: int, seed: int = 0) -> Policies:
     """
     from beam_ldp.decisions.bandits.contexts import ContextualActions
 
-    table = _read(path)
+    table = _read("--contexts", path)
     features = tuple(
         name for name in table.column_names
         if name not in (_CONTEXT, _CHOICE, _CHANCE) and _is_number(table.schema.field(name).type)
@@ -134,7 +153,7 @@ def read_policies(path: Path, horizon: int, seed: int = 0) -> Policies:
     return Policies(found, features)
 
 
-def _read(path: Path) -> pa.Table:
+def _read(flag: str, path: Path) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -144,7 +163,7 @@ def _read(path: Path) -> pa.Table:
             return parquet.read_table(path)
         return csv.read_csv(path, convert_options=gaps)
     except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"--contexts {path}: cannot be read ({type(error).__name__})") from None
+        raise ValueError(f"{flag} {path}: cannot be read ({type(error).__name__})") from None
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -214,6 +233,8 @@ def show_policies(policies: Policies | None, bandit: LinearBandit) -> None:
     """The lines below a table; none of none."""
     if policies is None:
         return
+    from rich.console import Console
+
     told = policies_json(policies, bandit)["contexts"]
     known = "all" if told["law"] == "finite" else "draws"
     console = Console()
@@ -235,6 +256,8 @@ def _row_price(policies: Policies, bandit: LinearBandit) -> float:
     Survivors are within four widths of the best, of which the misfit is a part, and the best policy
     of all is measured with the same error as these.
     """
+    from beam_ldp.decisions.bandits.designs import g_optimal
+
     design = g_optimal(bandit.actions)
     counts = design.counts(bandit.schedule.size(bandit.schedule.batches))
     lost = 2 * policies.found.row_error + 4 * bandit.misfit(design, counts)

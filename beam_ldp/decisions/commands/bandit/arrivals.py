@@ -11,13 +11,15 @@ A file is read when its name appears: it must be complete then, so write it asid
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.markup import escape
 
@@ -29,28 +31,19 @@ from beam_ldp.decisions.commands.bandit.choice import (
 )
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.bandit.view import say_service
-from beam_ldp.decisions.commands.usage import ADVANCE, RewardStream
+from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion, RewardStream
 from beam_ldp.decisions.stages.rewards import EncodeRewards
 from beam_ldp.pipelines.flags import Arguments
+from beam_ldp.pipelines.inputs.heads import read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, find_all_files
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import section_from
+from beam_ldp.pipelines.settings import Settings, section_from, with_files
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.sections import Source
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
 
 if TYPE_CHECKING:
     from beam_ldp.decisions.bandits.terms import BatchTerms
-
-
-import re
-from collections.abc import Iterable
-
-import pyarrow.compute as pc
-
-from beam_ldp.decisions.commands.usage import RewardQuestion
-from beam_ldp.pipelines.inputs.heads import read_heads
-from beam_ldp.pipelines.settings import Settings, with_files
-from beam_ldp.settings.sections import Source
 
 _PLAY = re.compile(r"(\d+):.")
 

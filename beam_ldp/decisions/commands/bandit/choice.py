@@ -9,17 +9,13 @@ from typing import Any
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.means.choice import local_price
-from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.gates import Price, expected_price
+from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import Words, _without_shuffler, words_of
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
     Settings,
@@ -95,66 +91,6 @@ def _tracked(given: Arguments, service: ServiceFolder) -> dict[str, str]:
     if any(named) or given["output"].get("no_mlflow"):
         return {}
     return {"mlflow_uri": f"sqlite:///{service.private}/mlflow.db"}
-
-
-class BatchPlanner(Planner[RewardSettings]):
-    """What is the reward of each play? Before the rewards.
-
-    Args:
-        settings: checked flags.
-        service: which asks.
-        asked: its open batch.
-    """
-
-    def __init__(self, settings: RewardSettings, service: ServiceFolder, asked: BatchTerms) -> None:
-        super().__init__(settings)
-        self.service, self.asked = service, asked
-
-    @property
-    def whole_crowd(self) -> bool:
-        """Whether people hide among all of the batch, and not only those with the same action."""
-        bandit = self.service.terms.bandit
-        return bandit.model == "shuffled" and bandit.amplify_over == "batch"
-
-    def choose(self) -> Choice[Any]:
-        if self.service.terms.trusts_the_server:
-            sums = CentralSums(self.service.terms.bandit.epsilon)
-            return Choice(sums, self._crowd, central_price(sums), self.asked.batch.width)
-        randomizer = bit_randomizer(self.asked.local_epsilon)
-        price = self._price(randomizer)
-        return Choice(randomizer, self._crowd, price, self.asked.batch.width)
-
-    @property
-    def _crowd(self) -> int:
-        return self.asked.batch.people if self.whole_crowd else self.asked.least
-
-    def _price(self, randomizer: Any) -> Price:
-        if not self.settings.trusts_the_shuffler:
-            return local_price(randomizer.local_epsilon)
-        return expected_price(randomizer, self._crowd, self.settings.privacy.delta, 1.0)
-
-    def worst_price(self, choice: Choice[Any]) -> Price | None:
-        return choice.price  # nothing is decided by fewer people
-
-    def expectation(self, choice: Choice[Any]) -> str:
-        return (
-            f"batch {self.asked.number} drops actions that lose more than "
-            f"{number(4 * choice.predicted_error)} against the best"
-        )
-
-    def inputs(self) -> Rows:
-        asked, terms = self.asked, self.service.terms
-        return [
-            ("service", f"{terms.name}, {terms.digest[:16]}"),
-            ("batch", f"{asked.number}, of {asked.batch.people:,} people"),
-            ("actions", f"{len(asked.plays)} played, of {len(asked.batch.active)} left"),
-        ]
-
-    def expected(self, choice: Choice[Any]) -> Rows:
-        return [("drops actions that lose", f"more than {number(4 * choice.predicted_error)}")]
-
-    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
-        return {"batch": self.asked.to_json()}
 
 
 # What its record and its statement say differently ------------------------------------------------

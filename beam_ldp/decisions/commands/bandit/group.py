@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.decisions.commands.bandit.actions import MOST_ACTIONS, read_actions
+from beam_ldp.decisions.commands.bandit.actions import MOST_ACTIONS, read_chosen
 from beam_ldp.decisions.commands.bandit.start import rounding_option, start, width_option
 from beam_ldp.pipelines.commands import part
 from beam_ldp.pipelines.flags import format_option, whole
@@ -233,15 +232,17 @@ def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]
 def _asked(
     actions: str | None, contexts: str | None, horizon: int
 ) -> tuple[Actions, Policies | None, float]:
-    """What draws the actions of a run, the policies if they are that, and how far rows are off."""
-    if (actions is None) == (contexts is None):
-        raise ValueError("give --actions, or --contexts")
-    if actions is not None:
-        return _read(actions), None, 0.0
-    from beam_ldp.decisions.commands.bandit.actions import read_policies
+    """What draws the actions of a run: always those of a file, or directions of the plane; the
+    policies if they are that, and how far rows are off."""
+    if actions is not None and contexts is None and actions.startswith("circle:"):
+        from beam_ldp.decisions.bandits.simulating import circle
 
-    policies = read_policies(Path(str(contexts)), horizon)
-    return lambda rng: policies.rows, policies, policies.found.row_error
+        count = actions.removeprefix("circle:")
+        if not count.isdigit() or not 2 <= int(count) <= MOST_ACTIONS:
+            raise ValueError(f"--actions circle:K needs K from 2 to {MOST_ACTIONS}, got {actions}")
+        return circle(int(count)), None, 0.0
+    found = read_chosen(actions, contexts, horizon)
+    return lambda rng: found.rows, found.policies, found.row_error
 
 
 def _new_folder(output: str | None) -> Any:
@@ -268,19 +269,3 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 for _part in (start, part("bandit advance"), part("bandit collect")):
     bandit.add_command(_part)
-
-
-# Actions ------------------------------------------------------------------------------------------
-
-
-def _read(actions: str) -> Actions:
-    """What draws the actions of a run: always those of a file, or directions of the plane."""
-    if actions.startswith("circle:"):
-        from beam_ldp.decisions.bandits.simulating import circle
-
-        count = actions.removeprefix("circle:")
-        if not count.isdigit() or not 2 <= int(count) <= MOST_ACTIONS:
-            raise ValueError(f"--actions circle:K needs K from 2 to {MOST_ACTIONS}, got {actions}")
-        return circle(int(count))
-    _, rows = read_actions(Path(actions))
-    return lambda rng: rows
