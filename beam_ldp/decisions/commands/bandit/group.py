@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beam_ldp.decisions.commands.bandit.actions import MOST_ACTIONS, read_chosen
-from beam_ldp.decisions.commands.bandit.start import rounding_option, start, width_option
 from beam_ldp.pipelines.commands import part
 from beam_ldp.pipelines.flags import format_option, whole
+from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.decisions.bandits.elimination import Rounding
@@ -40,40 +42,127 @@ def bandit() -> None:
     """
 
 
-def _shared(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every part."""
-    for option in (
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
-                     help="of the simulated runs"),
-        click.option("--delta", type=float, default=1e-6, show_default=True,
-                     help="delta of the shuffled models"),
-        click.option("--horizon", type=whole, required=True, help="people in all, as in 1e6"),
+_Command = Callable[..., None]
+
+
+def _with(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Several options at once, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _of_learner(*widths: str, drawn: str = "") -> Callable[[_Command], _Command]:
+    """What every part is told of the learner.
+
+    Args:
+        widths: those that it may have.
+        drawn: what may stand in place of a file of actions.
+    """
+    printed = (
+        "; printed: the text's, unproven, with noise that costs twice its epsilon, for comparison"
+        if "printed" in widths
+        else ""
+    )
+    return _with(
+        click.option("--actions", metavar="FILE",
+                     help="Parquet or CSV with a row for each action: its features, of length 1 at "
+                     "most, are the columns of numbers; its name is the column `name`, or else its "
+                     f"number{drawn}"),
         click.option("--contexts", metavar="FILE",
                      help="instead of --actions: policies over contexts from a Parquet or CSV file "
                      "with columns context, action, and features, for each action open in a "
                      "context; with a column probability these are all contexts, without one "
-                     "public draws of them"),
-        click.option("--actions", metavar="FILE",
-                     help="Parquet or CSV with a row for each action: its features, of length 1 at "
-                     "most, are the columns of numbers; circle:K draws K directions of the plane"),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+                     "public draws of them. People's devices choose by what each play says"),
+        click.option("--horizon", type=whole, required=True, help="people in all, as in 1e6"),
+        click.option("--delta", type=float, default=1e-6, show_default=True,
+                     help="delta of the shuffled models"),
+        click.option("--width", type=click.Choice(widths), default="tight", show_default=True,
+                     help="by how much estimates may be off, which decides what is dropped; safe: "
+                     f"in closed form, and larger{printed}"),
+        click.option("--rounding", type=click.Choice(["real", "floor", "ceil"]), default="real",
+                     show_default=True,
+                     help="of the logarithm of the horizon, which sets how batches grow"),
+    )  # fmt: skip
+
+
+def _of_trust(*models: str) -> Callable[[_Command], _Command]:
+    """Who is trusted, and what that promises."""
+    return _with(
+        click.option("--model", type=click.Choice(models), default="shuffled", show_default=True,
+                     help="who is trusted: who permutes the reports, nobody, or the server with "
+                     "every reward"),
+        click.option("--epsilon", type=float, default=1.0, show_default=True,
+                     help="central epsilon of each batch, and so of a run; of the local model that "
+                     "of each report"),
+        click.option("--amplify-over", type=click.Choice(["action", "batch"]), default="action",
+                     show_default=True,
+                     help="who hides among whom: people of one action, or all of a batch; the "
+                     "second needs a secret assignment, which `start` writes to STATE.private"),
+    )  # fmt: skip
+
+
+_SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+                     help="of the simulated runs")  # fmt: skip
+_CIRCLE = "; circle:K draws K directions of the plane"
+
+
+@bandit.command(short_help="A service folder with its first batch: which slots get which action.")
+@_of_learner("tight", "safe")
+@_of_trust("shuffled", "local", "central")
+@click.option("--state", required=True, metavar="DIR", help="folder of the service")
+@click.option("--dataset", required=True, metavar="NAME",
+              help="public name of the people, whose budget is charged")  # fmt: skip
+@click.option("--name", default=None, metavar="NAME",
+              help="public name of the service (default: that of the folder); another service for "
+              "the same people has another name")  # fmt: skip
+@click.option("--smallest-batch", type=click.IntRange(1), default=100, show_default=True,
+              help="batches of fewer people are left out at the beginning: they tell next to "
+              "nothing, and hide hardly anybody")  # fmt: skip
+@format_option
+def start(
+    actions: str | None, contexts: str | None, horizon: int, state: str, dataset: str,
+    name: str | None, smallest_batch: int, form: str, **asked: Any,
+) -> None:  # fmt: skip
+    """Begin a service: its terms are fixed, and its first batch is written. Nobody is asked yet.
+
+    The same terms again change nothing; other terms need another folder.
+
+    \b
+    example:
+      beam-ldp bandit start --actions actions.csv --horizon 1e6 --epsilon 1 \\
+          --dataset visitors --state service
+    \b
+    exit codes: 0 done; 2 a flag or the file does not fit
+    """
+    from beam_ldp.decisions.bandits.elimination import LinearBandit
+    from beam_ldp.decisions.bandits.terms import ServiceTerms
+    from beam_ldp.decisions.commands.bandit.service import ServiceFolder
+    from beam_ldp.decisions.commands.bandit.view import say_service
+
+    try:
+        found = read_chosen(actions, contexts, horizon)
+        asked |= dict(actions=found.rows, horizon=horizon, row_error=found.row_error)
+        schedule = LinearBandit(**asked).schedule
+        small = (schedule.size(i) < smallest_batch for i in range(1, schedule.batches))
+        bandit = LinearBandit(skipped=sum(small), **asked)
+        folder = os.path.abspath(state)
+        terms = ServiceTerms(dataset, name or Path(folder).name, found.names, bandit, found.thetas)
+        service = ServiceFolder.start(folder, terms)
+    except (ValueError, SettingError) as error:
+        raise click.UsageError(str(error)) from None
+    say_service(service, form)
+    sys.stdout.flush()
 
 
 @bandit.command(short_help="Batches, what each report costs, and the regret to expect.")
-@_shared
-@click.option("--epsilon", type=float, default=1.0, show_default=True,
-              help="central epsilon of a run; of the local model that of each report")  # fmt: skip
-@click.option("--model", type=click.Choice(["shuffled", "local", "central", "none"]),
-              default="shuffled", show_default=True,
-              help="who is trusted: who permutes the reports, nobody, or the server")  # fmt: skip
-@click.option("--amplify-over", type=click.Choice(["action", "batch"]), default="action",
-              show_default=True,
-              help="who hides among whom: people of one action, or all of a batch, where nobody "
-              "can see who had which action")  # fmt: skip
-@width_option("tight", "safe")
-@rounding_option
+@_of_learner("tight", "safe", drawn=_CIRCLE)
+@_of_trust("shuffled", "local", "central", "none")
+@_SEED
 @click.option("--repeat", type=click.IntRange(2), default=10, show_default=True,
               help="simulated runs of each model")  # fmt: skip
 @format_option
@@ -114,15 +203,14 @@ def plan(
 
 
 @bandit.command(short_help="Regret of every model of trust, over random runs.")
-@_shared
+@_of_learner("tight", "safe", "printed", drawn=_CIRCLE)
+@_SEED
 @click.option("--epsilon", "epsilons", default="0.1,0.2,0.5,1,2,5", show_default=True,
               help="epsilons between commas: central, of the local models local")  # fmt: skip
 @click.option("--models", default="all", show_default=True,
               help=f"some of {', '.join(MODELS)}, between commas; central-all-actions besides, "
               "which asks about all actions equally and takes minutes where there are a "
               "thousand")  # fmt: skip
-@width_option("tight", "safe", "printed")
-@rounding_option
 @click.option("--repeat", type=click.IntRange(2), default=30, show_default=True,
               help="runs of each model at each epsilon")  # fmt: skip
 @click.option("--output", metavar="DIR", help="new folder for regret.json and regret.png")
@@ -267,5 +355,5 @@ def _numbers(text: str) -> tuple[float, ...]:
     return found
 
 
-for _part in (start, part("bandit advance"), part("bandit collect")):
-    bandit.add_command(_part)
+for _part in ("bandit advance", "bandit collect"):
+    bandit.add_command(part(_part))
