@@ -101,7 +101,7 @@ COMMANDS = {
     ),
     "plan": _function("plan", "Which mechanism, privacy cost, error and report size to expect."),
     "run": Command(
-        "beam_ldp.pipelines.job_files:main", "Any of these programs, as a job file says."
+        "beam_ldp.pipelines.job_runs:main", "Any of these programs, as a job file says."
     ),
     "check": _function(
         "check", "Is everything as it must be, before a budget moves or a worker starts?"

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.pipelines import check, commands, job_files
+from beam_ldp.pipelines import check, commands, job_files, job_runs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.pipelines.usage import Usage
@@ -125,7 +125,7 @@ def test_a_program_of_another_package_in_a_job_file(
     theirs: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("job.json").write_text(json.dumps({"questions": [{"roll_dice": "d", "sides": 6}]}))
-    assert job_files.main(["job.json"]) == DONE
+    assert job_runs.main(["job.json"]) == DONE
     assert "'sides': 6" in capsys.readouterr().out
     assert check.main(["job.json"]) == MISUSED
     assert "must be even" in capsys.readouterr().out
