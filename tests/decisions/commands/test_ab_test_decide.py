@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -25,6 +24,7 @@ from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
+from tests.decisions.commands.told import told
 
 pytestmark = pytest.mark.e2e
 
@@ -54,13 +54,10 @@ class Devices(Desk):
         return self._told(ab_test_decide.PROGRAM, [*kept, *more])
 
     def _told(self, program: programs.Program, flags: list[str]) -> tuple[int, str]:
-        said = io.StringIO()
-        console = Console(file=said, width=400)
         try:
-            given = read_flags(program.usage, flags)
-        except Exception as error:
+            return told(program, flags)
+        except SettingError as error:
             return programs.MISUSED, str(error)
-        return program.as_told(given, console), said.getvalue()
 
 
 @pytest.fixture(scope="module")

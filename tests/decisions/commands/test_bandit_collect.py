@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -10,10 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from beam_ldp.decisions.bandits.progress import BanditProgress
-from beam_ldp.decisions.commands import usage
 from beam_ldp.decisions.commands.bandit import collect as bandit_collect
 from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion, release_of
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
@@ -21,33 +18,26 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import checks, programs, randomize
 from beam_ldp.pipelines.devices.questions import DeviceQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
-from beam_ldp.pipelines.usage import randomize as device_usage
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
+from tests.decisions.commands.told import told
 
 pytestmark = pytest.mark.e2e
 
 
 def sent(folder: Path, batch: int, rewards: Path, *more: str) -> tuple[int, str]:
     """What devices make of rewards."""
-    said = io.StringIO()
     flags = [f"--release={folder}/service/batch-{batch}.release.json", f"--input={rewards}",
              "--user-id=uid", f"--output={folder}/reports-{batch}", *more]  # fmt: skip
-    given = read_flags(device_usage.USAGE, flags)
-    console = Console(file=said, width=400)
-    return randomize.PROGRAM.as_told(given, console), said.getvalue()
+    return told(randomize.PROGRAM, flags)
 
 
 def collected(folder: Path, *reports: str, flags: tuple[str, ...] = ()) -> tuple[int, str]:
-    said = io.StringIO()
-    told = [f"--state={folder}/service", "--no-mlflow", *flags]
-    told += [f"--reports={folder}/{name}" for name in reports]
-    given = read_flags(usage.COLLECT, told)
-    console = Console(file=said, width=400)
-    return bandit_collect.PROGRAM.as_told(given, console), said.getvalue()
+    given = [f"--state={folder}/service", "--no-mlflow", *flags]
+    given += [f"--reports={folder}/{name}" for name in reports]
+    return told(bandit_collect.PROGRAM, given)
 
 
 @pytest.fixture(scope="module")

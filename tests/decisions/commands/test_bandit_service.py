@@ -31,6 +31,7 @@ from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.rounding import number
 from beam_ldp.settings import SettingError
+from tests.decisions.commands.told import told
 
 pytestmark = pytest.mark.e2e
 
@@ -63,11 +64,8 @@ def rewards_of(folder: Path, number: int, *, drop: int = 0, slots: Path | None =
 
 
 def advanced(folder: Path, rewards: Path, *more: str) -> tuple[int, str]:
-    said = io.StringIO()
     flags = [f"--state={folder}/service", f"--rewards={rewards}", "--user-id=uid", "--no-mlflow"]
-    given = read_flags(ADVANCE, [*flags, *more])
-    code = bandit_advance.PROGRAM.as_told(given, Console(file=said, width=400))
-    return code, said.getvalue()
+    return told(bandit_advance.PROGRAM, [*flags, *more])
 
 
 def state(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import stat
@@ -31,6 +30,7 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_bandit_kills import charges, end_at
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
+from tests.decisions.commands.told import told
 
 BUNDLES = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 
@@ -61,12 +61,9 @@ def rows_in(folder: Path, number: int) -> list[str]:
 
 
 def followed(folder: Path, *more: str) -> tuple[int, str]:
-    said = io.StringIO()
     flags = [f"--state={folder}/service", f"--rewards={folder}/inbox", "--user-id=uid", "--stream",
              "--stop-after=0s", "--no-mlflow", *more]  # fmt: skip
-    given = read_flags(ADVANCE, flags)
-    code = bandit_advance.PROGRAM.as_told(given, Console(file=said, width=400))
-    return code, said.getvalue()
+    return told(bandit_advance.PROGRAM, flags)
 
 
 @pytest.fixture(scope="module")
