@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
     from beam_ldp.transforms.interactivity import AuditInteractivity
     from beam_ldp.transforms.odometer import PerPersonFilter
-    from beam_ldp.transforms.outcomes import PrivateExperiment, decide_releases
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -74,12 +73,10 @@ _LATER = {  # by name, the module that is loaded on first use
     "LevelsQuestion": "questions",
     "ListQuestion": "questions",
     "PerPersonFilter": "odometer",
-    "PrivateExperiment": "outcomes",
     "PrivateHeavyHitters": "heavy_hitters",
     "PrivateQuestions": "questions",
     "PrivateUserMean": "user_means",
     "SurveyQuery": "questions",
-    "decide_releases": "outcomes",
 }
 
 __all__ = [
@@ -110,7 +107,6 @@ __all__ = [
     "MismatchError",
     "PerPersonFilter",
     "PrivateEstimate",
-    "PrivateExperiment",
     "PrivateFrequencies",
     "PrivateHeavyHitters",
     "PrivateMean",
@@ -141,7 +137,6 @@ __all__ = [
     "arrow_schema",
     "as_record",
     "bigquery_schema",
-    "decide_releases",
     "read_shuffled_reports",
     "rows_of",
     "sql_table",

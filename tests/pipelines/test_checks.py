@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.ledger import BudgetLedger, Row
-from beam_ldp.pipelines import check, checks, frequency, job_files, mean, train
+from beam_ldp.pipelines import check, checks, frequency, job_runs, mean, train
 from beam_ldp.pipelines.checks import CHECKS
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.inputs import heads, sources
@@ -381,7 +381,7 @@ def test_job_files_are_checked_program_by_program(
     programs = {one["program"] for one in checks}
     assert programs == ({"job.yaml"} if more else {"frequency", "mean"})
     if code != DONE:
-        assert job_files.main(["job.yaml"]) == code
+        assert job_runs.main(["job.yaml"]) == code
     assert rows_of(granted) == before
 
 

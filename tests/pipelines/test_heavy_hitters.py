@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import check, job_files, plan
+from beam_ldp.pipelines import check, job_runs, plan
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.heavy_hitters import FrequentWords, main
@@ -205,7 +205,7 @@ def test_dry_run_plan_check_and_job_file_say_the_same(
     assert "heavy_hitters: word" in job.read_text()
     assert check.main([str(job)]) == DONE
     capsys.readouterr()
-    assert job_files.main([str(job), "--dry-run"]) == DONE
+    assert job_runs.main([str(job), "--dry-run"]) == DONE
     said = " ".join(capsys.readouterr().out.split())
     assert "which nobody listed" in said and "best possible" in said
     assert "nobody: it travels inside" in said

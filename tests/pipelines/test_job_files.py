@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from beam_ldp.pipelines import cli, job_files
+from beam_ldp.pipelines import cli, job_runs
+from beam_ldp.pipelines.commands import PROGRAMS, usage_of
 from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import (
-    PROGRAMS,
     job_schema,
     job_text,
     jobs_of,
     read_job,
     settings_of_kind,
-    usage_of,
 )
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import read_setting
@@ -145,7 +144,7 @@ def test_several_questions_survive_the_file(tmp_path: Path) -> None:
 
 
 def test_flags_win_over_the_file(place: Path, capsys: Any) -> None:
-    assert job_files.main(["job.yaml", "--expected-users=5e5", "--print-job"]) == 0
+    assert job_runs.main(["job.yaml", "--expected-users=5e5", "--print-job"]) == 0
     assert "expected_users: 500000" in capsys.readouterr().out
 
 
@@ -239,7 +238,7 @@ def test_a_yaml_tag_makes_nothing(tmp_path: Path) -> None:
 
 def test_a_refusal_of_the_program_is_an_exit_code(place: Path, capsys: Any) -> None:
     (place / "job.yaml").write_text(JOB.replace("delta: 1e-8, ", ""))
-    assert job_files.main(["job.yaml"]) == 2
+    assert job_runs.main(["job.yaml"]) == 2
     assert "--delta is missing" in capsys.readouterr().err
 
 
@@ -265,7 +264,7 @@ def test_flags_over_a_mixed_job_are_shared_too(place: Path, capsys: Any) -> None
     """A target on the command line is for all of the job, not for each of its releases."""
     (place / "job.yaml").write_text(MIXED)
     flags = ["--epsilon=0.5", "--release-id=week-48", "--output=new", "--print-job"]
-    assert job_files.main(["job.yaml", *flags]) == 0
+    assert job_runs.main(["job.yaml", *flags]) == 0
     written = list(yaml.safe_load_all(capsys.readouterr().out))
     assert [one["privacy"]["epsilon"] for one in written] == [0.25, 0.25]
     assert [one["release"]["id"] for one in written] == ["week-48-frequency", "week-48-mean"]
@@ -276,10 +275,10 @@ def test_the_rest_of_a_mixed_job_runs_alone_with_its_own_share(place: Path, caps
     """After a kill between two releases: the one that is there is refused, never run anew; the
     other one must not take the whole privacy cost because it is asked alone."""
     (place / "job.yaml").write_text(MIXED)
-    assert job_files.main(["job.yaml", "--only=mean", "--print-job"]) == 0
+    assert job_runs.main(["job.yaml", "--only=mean", "--print-job"]) == 0
     alone = yaml.safe_load(capsys.readouterr().out)
     assert alone["privacy"]["epsilon"] == 0.5 and alone["release"]["id"] == "week-47-mean"
-    assert job_files.main(["job.yaml", "--only=user-mean"]) == 2
+    assert job_runs.main(["job.yaml", "--only=user-mean"]) == 2
     assert "--only must be one of frequency, mean" in capsys.readouterr().err
 
 
@@ -290,7 +289,7 @@ def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
     (place / "job.yaml").write_text(
         MIXED.replace("1e6", "3000").replace("ledger: env", "ledger: none")
     )
-    assert job_files.main(["job.yaml", "--no-mlflow"]) == 0
+    assert job_runs.main(["job.yaml", "--no-mlflow"]) == 0
     records = [
         json.loads((place / "out" / kind / "privacy.json").read_text())
         for kind in ("frequency", "mean")
@@ -356,10 +355,10 @@ def test_the_schema_refuses_what_the_reader_refuses(change: tuple[str, str]) -> 
 
 
 def test_the_command_says_what_it_is(capsys: Any) -> None:
-    assert job_files.main(["--help"]) == 0
+    assert job_runs.main(["--help"]) == 0
     assert "--print-job" in capsys.readouterr().out
-    assert job_files.main([]) == 2
+    assert job_runs.main([]) == 2
     capsys.readouterr()
-    assert job_files.main(["--schema"]) == 0
+    assert job_runs.main(["--schema"]) == 0
     assert json.loads(capsys.readouterr().out) == job_schema()
     assert "run" in cli.group.list_commands(None)  # type: ignore[arg-type]

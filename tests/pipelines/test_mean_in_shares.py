@@ -16,7 +16,7 @@ from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.auditing import audit
-from beam_ldp.pipelines import check, job_files
+from beam_ldp.pipelines import check, job_runs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.mean import main
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
@@ -200,7 +200,7 @@ def test_a_job_file_is_the_same_run_and_is_checked(
     said = {one["said"] for one in checks}
     assert any("local epsilon infinite, epsilon 0.9" in one for one in said), said
     assert any("nobody is protected unless the shuffler" in one for one in said)
-    assert job_files.main(["job.yaml"]) == DONE
+    assert job_runs.main(["job.yaml"]) == DONE
     found = record(place / "job-out")
     assert found["mechanism"]["mechanism"] == "SplitAndMixMean" and found["run_id"] == "job"
     assert (

@@ -18,7 +18,7 @@ from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, lo
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import job_files, programs, train
+from beam_ldp.pipelines import job_runs, programs, train
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records.forging import forged_list, forged_usually
 from beam_ldp.pipelines.records.gates import NothingReleasedError
@@ -441,7 +441,7 @@ def test_a_job_file_with_the_command_line_winning(tmp_path, capsys):
         "privacy: {local_epsilon: 2, delta: 1e-5}\n"
     )
     flags = [str(path), "--epochs", "2", "--format", "json", "--dry-run"]
-    assert job_files.main(flags) == programs.DONE
+    assert job_runs.main(flags) == programs.DONE
     assert json.loads(capsys.readouterr().out)["planned_rounds"] == 40
 
 

@@ -24,13 +24,15 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_ldp.decisions.bandits.central import CentralSums
+from beam_ldp.decisions.bandits.elimination import LinearBandit
+from beam_ldp.decisions.bandits.noise import bit_randomizer
+from beam_ldp.decisions.bandits.progress import BanditProgress
+from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
+from beam_ldp.decisions.stages.reward_sums import PrivateSums
+from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, FoundWords, plan_user_mean
-from beam_ldp.protocols.bandits.central import CentralSums
-from beam_ldp.protocols.bandits.elimination import LinearBandit
-from beam_ldp.protocols.bandits.noise import bit_randomizer
-from beam_ldp.protocols.bandits.progress import Progress
-from beam_ldp.protocols.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
@@ -63,8 +65,6 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import TableBlock
-from beam_ldp.transforms.reward_sums import PrivateSums
-from beam_ldp.transforms.rewards import RewardQuery
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 
@@ -488,7 +488,7 @@ class RewardsOfABatch(Part):
 
     memoized = True
     bandit = LinearBandit(actions=np.array([[1.0, 0.0], [0.0, 1.0]]), horizon=3000, skipped=5)
-    asked = ServiceTerms("visits", "banners", ("blue", "red"), bandit).asks(Progress(bandit))
+    asked = ServiceTerms("visits", "banners", ("blue", "red"), bandit).asks(BanditProgress(bandit))
 
     def build(self, source: Source) -> Outputs:
         assert self.asked is not None
@@ -522,7 +522,7 @@ class RewardsOfABatch(Part):
         told = {play: (one["num"], one["value"][0] * one["num"]) for play, one in found["plays"]}
         heard = asked.heard(told)
         assert heard.counts == asked.counts
-        assert Progress(self.bandit).after(heard).active.tolist() == [1]
+        assert BanditProgress(self.bandit).after(heard).active.tolist() == [1]
         for (_, one), mean in zip(found["plays"], (-1.0, 1.0)):
             assert abs(one["value"][0] - mean) < 6 * one["error"][0]
 
