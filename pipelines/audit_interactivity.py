@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from beam_ldp.pipelines.inputs.copies import Copies
-    from beam_ldp.protocols.interactivity.auditing import InteractivityReport
-    from beam_ldp.protocols.interactivity.sequential import SequentialPrice
     from beam_ldp.randomizers.wire import ReleaseTerms
+    from beam_ldp.research.interactivity.auditing import InteractivityReport
+    from beam_ldp.research.interactivity.sequential import SequentialPrice
 
 RELEASE_FILE = "release.json"
 SCHEMA_VERSION = 1
@@ -84,7 +84,7 @@ def audit_interactivity(
     """
     from beam_ldp.pipelines.inputs.copies import Copies
     from beam_ldp.pipelines.outputs import OutputError, OutputFolder
-    from beam_ldp.protocols.interactivity.auditing import audit_logs
+    from beam_ldp.research.interactivity.auditing import audit_logs
 
     with Copies() as copies:
         try:
@@ -264,7 +264,7 @@ def plot(report: InteractivityReport) -> Any:
     """How many people were asked how often, and what that sums to."""
     from beam_ldp.pipelines.records.wording import number
     from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, TRUTH, bare, figure_with
-    from beam_ldp.protocols.interactivity.records import NANO
+    from beam_ldp.protocols.interaction import NANO
 
     people = report.people
     said = f"{people.people:,} people, {people.queries:,} queries; {report.interactivity}"

@@ -129,8 +129,8 @@ def _attacked(
 def _directions(
     kind: Any, epsilons: Sequence[float], cosines: Sequence[float], asked: dict[str, Any]
 ) -> Attacked:
-    from beam_ldp.accounting.reconstruction_trials import direction_trials
     from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.trials import direction_trials
 
     found = direction_trials(
         kind, asked["dimension"], epsilons,
@@ -142,9 +142,9 @@ def _directions(
 def _images(
     kind: Any, epsilons: Sequence[float], cosines: Sequence[float], asked: dict[str, Any]
 ) -> Attacked:
-    from beam_ldp.accounting.reconstruction_trials import image_trials
     from beam_ldp.pipelines.inputs.images import load_images
     from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.trials import image_trials
 
     images = load_images(asked["images"], asked["dimension"], asked["people"])
     found = image_trials(kind, images.attacked, images.public, epsilons, cosines_asked=cosines)
@@ -154,8 +154,8 @@ def _images(
 
 def _words(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Attacked:
     from beam_ldp.accounting.reconstruction import SparseTarget
-    from beam_ldp.accounting.reconstruction_trials import word_trials
     from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.trials import word_trials
 
     target = SparseTarget(asked["words"], asked["dimension"], asked["precision"], asked["recall"])
     found = word_trials(kind, target, epsilons, people=asked["people"])
@@ -163,8 +163,8 @@ def _words(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Attac
 
 
 def _values(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Attacked:
-    from beam_ldp.accounting.reconstruction_trials import value_trials
     from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.trials import value_trials
 
     size = asked["domain_size"]
     found = value_trials(lambda epsilon: kind(size, epsilon), epsilons, people=asked["people"])

@@ -53,7 +53,6 @@ from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_sh
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
-    from beam_ldp.transforms.interactivity import AuditInteractivity
     from beam_ldp.transforms.odometer import PerPersonFilter
     from beam_ldp.transforms.outcomes import PrivateExperiment, decide_releases
     from beam_ldp.transforms.questions import (
@@ -78,7 +77,6 @@ _OF_QUESTIONS = {
 __all__ = [
     "Aggregate",
     "AtLevel",
-    "AuditInteractivity",
     "BadRow",
     "BadRowBlock",
     "BinQuestion",
@@ -151,10 +149,6 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms import heavy_hitters
 
         return getattr(heavy_hitters, name)
-    if name == "AuditInteractivity":
-        from beam_ldp.transforms.interactivity import AuditInteractivity
-
-        return AuditInteractivity
     if name == "PerPersonFilter":
         from beam_ldp.transforms.odometer import PerPersonFilter
 
