@@ -15,9 +15,9 @@ from rich.console import Console
 from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
-    from beam_ldp.accounting.literature.methods import MethodPrice
-    from beam_ldp.accounting.literature.schedule import Sampling, Schedule
     from beam_ldp.accounting.lower import PrivacyBound
+    from beam_ldp.accounting.schedule import Sampling, Schedule
+    from beam_ldp.research.published.methods import MethodPrice
 
 _UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
 _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0
@@ -39,7 +39,7 @@ class CostQuestion:
 
     def schedule(self) -> Schedule:
         """The schedule, once nothing is unknown."""
-        from beam_ldp.accounting.literature.schedule import Schedule
+        from beam_ldp.accounting.schedule import Schedule
 
         for flag, value in (
             ("--local-epsilon", self.local_epsilon),
@@ -186,7 +186,8 @@ def _priced(
     say: Callable[[str], None],
 ) -> tuple[Schedule, PrivacyBound, Sequence[MethodPrice]]:
     """The schedule, its unknown filled in; our price of it, and those of all methods."""
-    from beam_ldp.accounting.literature.methods import compare, schedule_epsilon
+    from beam_ldp.accounting.schedule_prices import schedule_epsilon
+    from beam_ldp.research.published.methods import compare
 
     if solve is not None and target_epsilon is not None:
         question = _solved(
@@ -226,7 +227,7 @@ def _solved(
     question: CostQuestion, unknown: str, target: float, delta: float, say: Callable[[str], None]
 ) -> CostQuestion:
     """The question with the unknown filled in, rounded to the safe side."""
-    from beam_ldp.accounting.literature.methods import solve_schedule
+    from beam_ldp.research.published.methods import solve_schedule
 
     if not target > 0:
         raise ValueError(f"--epsilon must be > 0, got {target:g}")

@@ -3,9 +3,9 @@
 Needs NumPy, SciPy and dp-accounting only, and the last for events alone. The floors, each standing
 on those below it:
 
-* `literature`: every published formula by name; `methods` runs them side by side.
-* `reconstruction`: what a large local epsilon still hides (`reconstruction_audit`: of a mechanism;
-  `reconstruction_attacks` and `gradient_inversion`: what somebody finds who tries).
+* `two_ledgers`: trainings that promise one thing of each message, and another of the models.
+* `reconstruction`: what a large local epsilon still hides (`reconstruction_audit`: of a mechanism).
+* `schedule`: the same release several times; `schedule_prices`: what that costs.
 * `prices`: of any event, and of memoized reports that are published again.
 * `composition`: many releases. `accountant` adds up; it asks `ledger_bounds` what they cost at most
   (by Rényi orders, or by the `loss_curves` of each) and at least. `central` knows dp-accounting's

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.accounting.literature.methods import DEFAULT, OWN, MethodPrice, price_of
-from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.lower import PrivacyBound
+from beam_ldp.accounting.schedule import UNLIKELY, Schedule
+from beam_ldp.accounting.schedule_prices import CLONES, FLOORS, OWN
 from beam_ldp.pipelines.records.wording import many, number, rounded_down
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
@@ -29,6 +29,7 @@ from beam_ldp.pipelines.views.pictures import (
     png,
 )
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.research.published.methods import MethodPrice, price_of
 
 SCHEMA_VERSION = 2
 
@@ -249,11 +250,10 @@ _LEAST_CROWD = 10
 _LINES: tuple[tuple[tuple[str, ...], str, str, float], ...] = (
     (("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1"), TRUTH, "-", 1.6),
     (("clone pair, optimal composition", "Feldman et al. 2021, Theorem 3.1"), _AMBER, "-", 1.6),
-    ((DEFAULT,), ESTIMATE, "-", 2.4),
+    ((CLONES.name,), ESTIMATE, "-", 2.4),
     (("own pair, privacy losses", "own messages"), _GREEN, "-", 2.4),
     (("own data sets",), _GREEN, ":", 1.6),
 )
-_FLOORS = ("binary randomized response", "ternary randomized response")
 _FLOOR = "floor of all randomizers"
 
 
@@ -309,7 +309,7 @@ def _capped(name: str, schedule: Schedule, delta: float) -> float:
 
 def _floor(schedule: Schedule, delta: float) -> float:
     """Zero where there is no floor; logarithmic axes leave it out."""
-    return max(price_of(name, schedule, delta) or 0.0 for name in _FLOORS)
+    return max(floor.epsilon(schedule, delta)[0] or 0.0 for floor in FLOORS)
 
 
 def _style_axes(axes: Any, values: np.ndarray, against_rounds: bool) -> None:

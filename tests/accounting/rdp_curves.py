@@ -15,11 +15,11 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
     _two_counts,
     lower_edge_blocks,
     three_response_atoms,
-    two_response_lower,
 )
-from beam_ldp.accounting.literature.closed_forms import require
-from beam_ldp.accounting.literature.two_ledgers import adaped_round_event
+from beam_ldp.accounting.schedule_prices import require
 from beam_ldp.accounting.shuffle.multi_message import Method, checked_messages, column_losses
+from beam_ldp.accounting.two_ledgers import adaped_round_event
+from beam_ldp.research.published.renyi import two_response_lower
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 

@@ -11,7 +11,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from beam_ldp.accounting import ShuffleAccountant, event_epsilon
-from beam_ldp.accounting.literature.two_ledgers import (
+from beam_ldp.accounting.two_ledgers import (
     adaped_message_event,
     adaped_rdp_printed,
     adaped_round_event,

@@ -30,12 +30,14 @@ from beam_ldp.accounting.composition.sampled_curves import (
 from beam_ldp.accounting.divergences.loss_grid import composed_losses
 from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
-from beam_ldp.accounting.literature.methods import Schedule, compare, schedule_epsilon
 from beam_ldp.accounting.lower import bit_atoms
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import schedule_epsilon
 from beam_ldp.federated.record import joint_event
 from beam_ldp.federated.samplers import ShuffledEpochs
 from beam_ldp.randomizers.mean import BinaryVectorMean, L2Mean, LInfMean
+from beam_ldp.research.published.methods import compare
 from beam_ldp.verifier import verify
 from tests.accounting.brute_force import Pairs, crowd_law
 from tests.accounting.loss_laws import heights_of

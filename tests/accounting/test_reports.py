@@ -13,8 +13,8 @@ from beam_ldp.accounting.composition.ledger_bounds import (
 )
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import as_event
-from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.accounting.reports import crowd_of, with_crowd
+from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.shuffle.one_release import local_reports, shuffled_reports
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, LocalHashing
 from beam_ldp.randomizers.mean import L2Mean, LInfMean

@@ -22,8 +22,8 @@ from beam_ldp.accounting.composition.ledger_bounds import Schedule, event_diverg
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
-from beam_ldp.accounting.literature.two_ledgers import central_round_event
 from beam_ldp.accounting.reports import failure_of
+from beam_ldp.accounting.two_ledgers import central_round_event
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.ledger.losses import CHANCES, as_json, loss_of, orders_for, times
 from beam_ldp.ledger.rows import BUDGET, Head, next_row

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.accounting.literature.methods import schedule_epsilon, solve_schedule
-from beam_ldp.accounting.literature.schedule import Schedule
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import schedule_epsilon
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.views.prices import crowds_along, rounds_along
+from beam_ldp.research.published.methods import solve_schedule
 
 pytestmark = pytest.mark.exact
 

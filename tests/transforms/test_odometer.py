@@ -18,8 +18,8 @@ from beam_ldp.transforms import PerPersonFilter, ValueBlock
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import ReportBlock
 from beam_ldp.transforms.elements.stages import StageError
+from tests.research.interactivity.test_stages import collected
 from tests.transforms.helpers import local
-from tests.transforms.test_interactivity import collected
 
 pytestmark = pytest.mark.pipeline
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from scipy.optimize import brentq
 
-from beam_ldp.accounting.literature.closed_forms import feldman_2021_epsilon
+from beam_ldp.accounting.schedule_prices import feldman_2021_epsilon
 from beam_ldp.accounting.shuffle.one_release import check_delta, check_epsilon
 from beam_ldp.accounting.shuffle.solving import local_epsilon_for
 from beam_ldp.protocols.bandits.noise import bit_randomizer

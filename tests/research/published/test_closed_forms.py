@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
-from beam_ldp.accounting.literature import closed_forms
-from beam_ldp.accounting.literature.closed_forms import OutOfRangeError
+from beam_ldp.accounting.schedule_prices import OutOfRangeError
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.research.published import closed_forms
 
 pytestmark = pytest.mark.exact
 

@@ -21,21 +21,11 @@ from beam_ldp.accounting.divergences.moments import (
     binomial_window,
 )
 from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant
+from beam_ldp.accounting.schedule_prices import hidden_among, require
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.special import brentq
-
-
-class OutOfRangeError(ValueError):
-    """The method holds under a condition that these parameters do not meet; the text says which."""
-
-
-def require(holds: bool, condition: str) -> None:
-    """An `OutOfRangeError` that names the condition, unless it holds."""
-    if not holds:
-        raise OutOfRangeError(f"needs {condition}")
-
 
 # One shuffle: replace-one statements about `num_reports` reports of any randomizer with the given
 # local epsilon, unless a docstring says otherwise. None returns more than the local epsilon
@@ -59,17 +49,6 @@ def erlingsson_2019_epsilon(local_epsilon: float, num_reports: int, delta: float
     return min(local_epsilon, amplified)
 
 
-def feldman_2021_epsilon(local_epsilon: float, num_reports: int, delta: float) -> float:
-    """Feldman, McMillan and Talwar 2021, Theorem 3.1: three to five times the clone pair's price.
-
-    For eps0 <= log(n / (16 log(2/delta))).
-
-    >>> round(feldman_2021_epsilon(4.0, 100_000, 1e-6), 4)
-    0.5346
-    """
-    return _hidden_among(math.exp(-local_epsilon), local_epsilon, num_reports, delta)
-
-
 def feldman_2023_epsilon(local_epsilon: float, num_reports: int, delta: float) -> float:
     """Feldman, McMillan and Talwar 2023, Theorem 3.2, for eps0 <= log(n / (8 log(2/delta)) - 1).
 
@@ -79,16 +58,7 @@ def feldman_2023_epsilon(local_epsilon: float, num_reports: int, delta: float) -
     >>> round(feldman_2023_epsilon(4.0, 100_000, 1e-6), 4)
     0.4078
     """
-    return _hidden_among(2 / (math.exp(local_epsilon) + 1), local_epsilon, num_reports, delta)
-
-
-def _hidden_among(clones: float, local_epsilon: float, num_reports: int, delta: float) -> float:
-    """Feldman et al.'s form for others who blend in with probability `clones`."""
-    largest = num_reports / (16 * math.log(2 / delta))
-    require(1 / clones <= largest, f"more reports for this local epsilon (1/q <= {largest:.3g})")
-    crowd = clones * num_reports
-    step = 8 * math.sqrt(math.log(4 / delta) / crowd) + 8 / crowd
-    return min(local_epsilon, math.log1p(math.tanh(local_epsilon / 2) * step))
+    return hidden_among(2 / (math.exp(local_epsilon) + 1), local_epsilon, num_reports, delta)
 
 
 def balle_2019_hoeffding(local_epsilon: float, num_reports: int, delta: float) -> float:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffleAccountant, shuffle_epsilon
-from beam_ldp.accounting.literature.methods import compare, schedule_epsilon, solve_schedule
-from beam_ldp.accounting.literature.schedule import Schedule
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import schedule_epsilon
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.research.published.methods import compare, solve_schedule
 
 pytestmark = pytest.mark.exact
 

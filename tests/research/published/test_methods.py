@@ -10,22 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.accounting.literature import methods as registry
-from beam_ldp.accounting.literature.closed_forms import OutOfRangeError, compose_kov
-from beam_ldp.accounting.literature.methods import (
-    DEFAULT,
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import (
+    CLONES,
     OWN,
     Method,
+    OutOfRangeError,
+    schedule_epsilon,
+)
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.mean import LInfMean, PrivUnit
+from beam_ldp.research.published import methods as registry
+from beam_ldp.research.published.closed_forms import compose_kov
+from beam_ldp.research.published.methods import (
     compare,
     method,
     methods,
     price_of,
     register_method,
-    schedule_epsilon,
 )
-from beam_ldp.accounting.literature.schedule import Schedule
-from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from tests.examples import examples
 
 pytestmark = pytest.mark.exact
@@ -57,7 +60,7 @@ QUICK = (
 def test_thesis_training_run():
     bound = schedule_epsilon(TRAINING, 1e-5)
     assert price_of("thesis, Theorem 5.4.1", TRAINING, 1e-5) == pytest.approx(5.795, abs=1e-3)
-    assert bound <= 0.89 and bound.method == DEFAULT and bound.proof_status == "proved"
+    assert bound <= 0.89 and bound.method == CLONES.name and bound.proof_status == "proved"
     assert 0.60 <= bound.class_lower <= bound
 
 
@@ -110,7 +113,7 @@ def test_sampled_trainings_by_published_methods(n, k, budget, delta, rounds, gol
 def test_sampled_trainings_by_their_pairs(n, k, budget, delta, rounds, golden):
     schedule = Schedule(budget, n, k, rounds)
     names = (
-        DEFAULT,
+        CLONES.name,
         "clone pair, Rényi orders",
         "strong clone pair, privacy losses",
         "strong clone pair, Rényi orders",
@@ -169,7 +172,7 @@ def test_many_shuffles_of_a_million_reports(budget, rounds, upper, reduction, cl
     for name, golden in (
         ("thesis, Theorem 5.3.1", upper),
         ("clone pair, closed composition", closed),
-        (DEFAULT, losses),
+        (CLONES.name, losses),
     ):
         assert price_of(name, schedule, 1e-8) == pytest.approx(golden, rel=6e-3), name
     if reduction is not None:
@@ -221,10 +224,10 @@ def test_several_messages_have_a_price_of_their_own():
     mechanism = LInfMean(8, 4.0)
     schedule = Schedule(mechanism.local_epsilon, 10**5, 10**5, 3, randomizer=mechanism)
     assert price_of("own pair, privacy losses", schedule, 1e-6) is None
-    own, any_price = price_of("own messages", schedule, 1e-6), price_of(DEFAULT, schedule, 1e-6)
+    own, any_price = price_of("own messages", schedule, 1e-6), price_of(CLONES.name, schedule, 1e-6)
     assert 0 < own < any_price
     sampled = replace(schedule, num_sampled=10**4)
-    own, any_price = price_of("own messages", sampled, 1e-6), price_of(DEFAULT, sampled, 1e-6)
+    own, any_price = price_of("own messages", sampled, 1e-6), price_of(CLONES.name, sampled, 1e-6)
     assert 0 < own < any_price
     epochs = replace(sampled, sampling="shuffled_epochs")
     seen = price_of("own messages", epochs.seen, 1e-6)
@@ -298,10 +301,10 @@ def test_published_methods_are_monotone(budget, n, rounds, more):
 @settings(max_examples=4)
 def test_the_default_is_monotone(budget, n, rounds):
     schedule = Schedule(budget, n, max(1, n // 5), rounds)
-    price = price_of(DEFAULT, schedule, 1e-6)
-    longer = price_of(DEFAULT, replace(schedule, rounds=2 * rounds), 1e-6)
-    crowded = price_of(DEFAULT, replace(schedule, num_users=2 * n), 1e-6)
-    dearer = price_of(DEFAULT, replace(schedule, local_epsilon=1.3 * budget), 1e-6)
+    price = price_of(CLONES.name, schedule, 1e-6)
+    longer = price_of(CLONES.name, replace(schedule, rounds=2 * rounds), 1e-6)
+    crowded = price_of(CLONES.name, replace(schedule, num_users=2 * n), 1e-6)
+    dearer = price_of(CLONES.name, replace(schedule, local_epsilon=1.3 * budget), 1e-6)
     assert crowded <= price <= min(longer, dearer)
 
 
@@ -329,7 +332,7 @@ def test_no_corner_gives_nonsense(budget, n, share, rounds, delta):
 )
 def test_orders_beyond_what_numbers_hold_prove_nothing(schedule, delta):
     generic = price_of("clone pair, generic sampling", schedule, delta)
-    direct = price_of(DEFAULT, schedule, delta)
+    direct = price_of(CLONES.name, schedule, delta)
     assert direct < generic < 1.5 * direct
 
 

@@ -9,59 +9,32 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, lower_value
-from beam_ldp.accounting.composition.loss_curves import renyi_divergences
-from beam_ldp.accounting.divergences import shuffle_rdp
 from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bound,
     hockey_stick,
     largest_log_ratio,
 )
-from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
-from beam_ldp.accounting.divergences.shuffle_rdp import (
-    leading_constant,
-    sampled_profile_rdp,
-    thesis_reduction_exact,
-)
-from beam_ldp.accounting.literature.closed_forms import (
+from beam_ldp.accounting.divergences.shuffle_rdp import thesis_subsampled
+from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import Price, by_curve, own_pair, require, sampled
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.research.published import renyi
+from beam_ldp.research.published.closed_forms import (
     compose_kov_exact,
     crowd_constant,
     large_crowd_epsilon,
-    require,
     subsample,
 )
-from beam_ldp.accounting.literature.schedule import Schedule
-from beam_ldp.accounting.lower import PrivacyBound, three_response_witnesses, two_response_witnesses
-from beam_ldp.accounting.prices import event_epsilon
-from beam_ldp.accounting.reports import LocalReports
-from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon, shuffled_reports
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
-_FEW_ORDERS = np.exp2(np.linspace(-2.0, 1.0, 13))
 _KNOTS = 400
 _LONGEST_SUM = 2 * 10**6
 
 
 # Pairs, composed -------------------------------------------------------------------------
-
-
-def any_randomizer(schedule: Schedule) -> LocalReports:
-    """The clone pair."""
-    return schedule.any_event
-
-
-def own_pair(schedule: Schedule) -> LocalReports:
-    """The pair of the mechanism at hand."""
-    own = schedule.own_event
-    require(own is not None, "a mechanism at hand")
-    assert own is not None
-    require(own.pair is not None, "one message per person")
-    require(own.dominating_pair().proof_status == "proved", "a pair that is proved")
-    return own
 
 
 def strong_pair(schedule: Schedule) -> LocalReports:
@@ -89,53 +62,6 @@ def strong_pair_is_proved(schedule: Schedule) -> bool:
     )
 
 
-def by_losses(local: Callable[[Schedule], LocalReports]) -> Price:
-    """Privacy-loss distributions; for a single full shuffle the exact hockey stick."""
-
-    def price(schedule: Schedule, delta: float) -> float:
-        event = schedule.event(local(schedule))
-        if schedule.rounds == 1 and not schedule.sampled:
-            return float(shuffle_epsilon(event.local_event, schedule.num_reports, delta))
-        losses = ledger_losses({event: schedule.rounds})
-        require(losses is not None, "losses that fit a grid")
-        assert losses is not None
-        return losses.epsilon(delta)
-
-    return price
-
-
-def own_messages(schedule: Schedule, delta: float) -> float:
-    """Several messages per person, each permuted among those of its column."""
-    require(not schedule.one_message, "a mechanism of several messages")
-    if schedule.sampled:
-        own = schedule.own_event
-        require(own is not None and bool(own.columns), "messages that it describes")
-        return float(_composed(schedule.event(own), schedule.most_rounds, delta))
-    event = shuffled_reports(schedule.randomizer, schedule.num_reports)
-    if schedule.rounds == 1:
-        return float(event_epsilon(event, delta))
-    return float(_composed(event, schedule.rounds, delta))
-
-
-def _composed(reports: Any, rounds: int, delta: float) -> PrivacyBound:
-    """So many such releases, as the accountant prices them."""
-    from beam_ldp.accounting.composition.accountant import ShuffleAccountant  # loads dp_accounting
-    from beam_ldp.accounting.events import as_event
-
-    return ShuffleAccountant().compose(as_event(reports), rounds).get_epsilon(delta)
-
-
-def by_orders(local: Callable[[Schedule], LocalReports]) -> Price:
-    """Rényi divergences of the pair."""
-
-    def price(schedule: Schedule, delta: float) -> float:
-        orders = default_orders(best_order(schedule, delta))
-        curve = renyi_divergences(schedule.event(local(schedule)), orders)
-        return rdp_to_epsilon(orders, schedule.rounds * curve, delta)[0]
-
-    return price
-
-
 # Rényi curves --------------------------------------------------------------------------
 
 
@@ -146,63 +72,10 @@ def thesis_reduction(schedule: Schedule, delta: float) -> float:
         return reduction_guarantee(schedule.local_epsilon, schedule.num_reports, delta)
 
     def curve(schedule: Schedule, order: float) -> float:
-        return thesis_reduction_exact(order, schedule.local_epsilon, schedule.num_reports)
+        return renyi.thesis_reduction_exact(order, schedule.local_epsilon, schedule.num_reports)
 
     require(schedule.num_reports <= _LONGEST_SUM, f"at most {_LONGEST_SUM:.0e} reports to sum over")
     return by_curve(curve, top=1e4, few=True)(schedule, delta)
-
-
-def by_curve(
-    curve: Callable[[Schedule, float], float], *, top: float = 1e5, few: bool = False
-) -> Price:
-    """A bound of the Rényi divergence of one round at each order.
-
-    Args:
-        curve: The bound at an order; infinite outside its range. Integer orders unless `few`.
-        top: Largest order that is tried.
-        few: Try few, real orders: for curves that take long.
-    """
-
-    def price(schedule: Schedule, delta: float) -> float:
-        require(schedule.fixed_size, "as many reports in every round")
-        guess = best_order(schedule, delta)
-        orders = default_orders(min(top / 8, guess))
-        if few:
-            orders = np.unique(np.minimum(1 + max(guess - 1, 0.05) * _FEW_ORDERS, top))
-        values = np.array([schedule.rounds * curve(schedule, float(a)) for a in orders])
-        require(
-            bool(np.isfinite(values).any()),
-            "a larger crowd or a smaller local epsilon: its range holds no order",
-        )
-        return rdp_to_epsilon(orders, values, delta)[0]
-
-    return price
-
-
-def added_up(schedule: Schedule, delta: float) -> float:
-    """Local epsilons, without any shuffle."""
-    return schedule.rounds * schedule.local_epsilon
-
-
-def full(bound: Callable[[int, float, int], float]) -> Callable[[Schedule, float], float]:
-    """A curve of a full shuffle."""
-
-    def curve(schedule: Schedule, order: float) -> float:
-        require(not schedule.sampled, "everybody's report in every round")
-        return bound(int(order), schedule.local_epsilon, schedule.num_reports)
-
-    return curve
-
-
-def sampled(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedule, float], float]:
-    """A curve of a sampled shuffle: of points, where whoever takes part reports one of theirs."""
-
-    def curve(schedule: Schedule, order: float) -> float:
-        require(schedule.sampled and schedule.points_sampled == 1, "sampling, one point per person")
-        points = schedule.num_users * schedule.points_per_client
-        return bound(int(order), schedule.local_epsilon, points, schedule.num_reports)
-
-    return curve
 
 
 def uniform(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedule, float], float]:
@@ -218,12 +91,12 @@ def uniform(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedul
 
 def refined(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
     """Thesis, Theorem 5.4.1: the same proof with sharper constants."""
-    return shuffle_rdp.thesis_subsampled(order, local_epsilon, num_users, num_sampled, refined=True)
+    return thesis_subsampled(order, local_epsilon, num_users, num_sampled, refined=True)
 
 
 def zhu_wang(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
     """The rate of a Poisson sample of that expected size."""
-    return shuffle_rdp.zhu_wang_poisson(order, local_epsilon, num_sampled, num_sampled / num_users)
+    return renyi.zhu_wang_poisson(order, local_epsilon, num_sampled, num_sampled / num_users)
 
 
 def generic_subsampling(schedule: Schedule, delta: float) -> float:
@@ -232,7 +105,7 @@ def generic_subsampling(schedule: Schedule, delta: float) -> float:
     ratios, heights = _clone_profile(schedule.local_epsilon, schedule.num_reports)
 
     def curve(schedule: Schedule, order: float) -> float:
-        return sampled_profile_rdp(order, ratios, heights, schedule.rate)
+        return renyi.sampled_profile_rdp(order, ratios, heights, schedule.rate)
 
     return by_curve(curve, few=True)(schedule, delta)
 
@@ -250,40 +123,6 @@ def _clone_profile(local_epsilon: float, num_reports: int) -> tuple[np.ndarray, 
 
 
 # Below, and beside -----------------------------------------------------------------------
-
-
-def two_response(schedule: Schedule, delta: float) -> float:
-    """What the class costs at least: certified, composed."""
-    return _floor(schedule, delta, two_response_witnesses(schedule.local_epsilon))
-
-
-def three_response(schedule: Schedule, delta: float) -> float:
-    """The same by ternary response, dearer from a local epsilon of log 2 on."""
-    return _floor(schedule, delta, three_response_witnesses(schedule.local_epsilon))
-
-
-def _floor(schedule: Schedule, delta: float, witnesses: tuple[ShufflePair, ...]) -> float:
-    """What concrete data sets cost at least."""
-    event = schedule.event(LocalReports(schedule.local_epsilon, None, witnesses))
-    if schedule.rounds == 1 and not schedule.sampled:
-        return shuffle_epsilon(event.local_event, schedule.num_reports, delta).lower
-    return lower_value({event: schedule.rounds}, delta)[0]
-
-
-def own_lower(schedule: Schedule, delta: float) -> float:
-    """What two concrete data sets cost with the mechanism at hand."""
-    require(schedule.randomizer is not None, "a mechanism at hand")
-    if schedule.one_message:
-        event = schedule.event(schedule.own_event)
-    else:
-        require(not schedule.sampled, "everybody's report in every round")
-        event = shuffled_reports(schedule.randomizer, schedule.num_reports)
-    if schedule.rounds == 1:
-        lower = event_epsilon(event, delta).lower
-    else:
-        lower = _composed(event, schedule.rounds, delta).lower
-    require(lower > 0, "a concrete pair of data sets from the mechanism")
-    return lower
 
 
 def gaussian_limit(schedule: Schedule, delta: float) -> float:
@@ -305,12 +144,6 @@ def own_gaussian_limit(schedule: Schedule, delta: float) -> float:
     )
 
 
-def best_order(schedule: Schedule, delta: float) -> float:
-    """The order that is best in the Gaussian limit."""
-    spread = schedule.rounds * schedule.rate**2 * leading_constant(schedule.local_epsilon)
-    return 1 + math.sqrt(2 * math.log(1 / delta) * schedule.num_reports / spread)
-
-
 def _flat(table: list[tuple[tuple[float, float], float]]) -> np.ndarray:
     return np.array([(*ratios, p) for ratios, p in table])
 
@@ -318,7 +151,6 @@ def _flat(table: list[tuple[tuple[float, float], float]]) -> np.ndarray:
 # Prices by way of an (epsilon, delta) guarantee of one shuffle: sampled, then composed ----
 
 
-Price = Callable[[Schedule, float], float]
 Guarantee = Callable[[float, int, float], float]  # (local epsilon, reports, delta) -> epsilon
 Composition = Callable[[float, float, int, float], tuple[float, float]]
 
