@@ -12,8 +12,8 @@ import click
 
 from beam_ldp.pipelines.bandits.actions import MOST_ACTIONS, read_actions
 from beam_ldp.pipelines.bandits.start import rounding_option, start, width_option
+from beam_ldp.pipelines.commands import part
 from beam_ldp.pipelines.flags import format_option, whole
-from beam_ldp.pipelines.group_parts import on_beam
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.bandits.contexts import Policies
@@ -262,19 +262,8 @@ def _numbers(text: str) -> tuple[float, ...]:
     return found
 
 
-bandit.add_command(start)
-bandit.add_command(
-    on_beam(
-        "advance", "bandit_advance", "bandit_advance",
-        "Decide the open batch from its rewards; write the next, or the winner.",
-    )
-)  # fmt: skip
-bandit.add_command(
-    on_beam(
-        "collect", "bandit_collect", "bandit_collect",
-        "The same from reports that devices have sent.",
-    )
-)  # fmt: skip
+for _part in (start, part("bandit advance"), part("bandit collect")):
+    bandit.add_command(_part)
 
 
 # Actions ------------------------------------------------------------------------------------------

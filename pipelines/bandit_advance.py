@@ -6,7 +6,6 @@ The same program as `python -m beam_ldp.pipelines.bandit_advance`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.accounting.reports import with_crowd
-from beam_ldp.pipelines import programs, run
+from beam_ldp.pipelines import run
 from beam_ldp.pipelines.bandits.answer import BatchAnswer
 from beam_ldp.pipelines.bandits.arrivals import follow
 from beam_ldp.pipelines.bandits.attempts import free_name
@@ -32,12 +31,13 @@ from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.bandits.trusted import central_price
 from beam_ldp.pipelines.bandits.view import say_service
 from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, Price, price_as_json
 from beam_ldp.pipelines.settings import section_from
@@ -202,7 +202,7 @@ def open_batch(service: ServiceFolder) -> BatchTerms:
     return service.asked
 
 
-def to_check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(OpenBatch, given)
 
@@ -234,7 +234,7 @@ def decide(
     return code
 
 
-def run_given(given: Arguments, console: Console) -> int:
+def _run(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
 
     def decide_arrived(number: int, arrived: Arguments) -> int:
@@ -245,13 +245,8 @@ def run_given(given: Arguments, console: Console) -> int:
     return decide(OpenBatch, open_service(given), batches_in(given), given, console)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return programs.run_flags(USAGE, run_given, argv)
-
+PROGRAM = Program(USAGE, _run, _check)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.bandit_advance import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

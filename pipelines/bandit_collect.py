@@ -6,7 +6,6 @@ The same program as `python -m beam_ldp.pipelines.bandit_collect`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ from typing import Any
 import apache_beam as beam
 from rich.console import Console
 
-from beam_ldp.pipelines import programs, run
+from beam_ldp.pipelines import run
 from beam_ldp.pipelines.bandit_advance import OpenBatch, decide, open_batch
 from beam_ldp.pipelines.bandits.choice import BatchRecord, open_service, planned
 from beam_ldp.pipelines.bandits.published import REWARD
 from beam_ldp.pipelines.bandits.service import ServiceFolder
 from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     DeviceReports,
@@ -32,6 +32,7 @@ from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.planner import Choice, Rows
+from beam_ldp.pipelines.programs import Program
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage.bandit_advance import RewardQuestion
@@ -116,24 +117,19 @@ def _batches_of(given: Arguments, service: ServiceFolder) -> set[int]:
     return found
 
 
-def to_check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return run.to_check(CollectBatch, given)
 
 
-def run_given(given: Arguments, console: Console) -> int:
+def _run(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
     service = open_service(given, USAGE)
     return decide(CollectBatch, service, _batches_of(given, service), given, console)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return programs.run_flags(USAGE, run_given, argv)
-
+PROGRAM = Program(USAGE, _run, _check)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.bandit_collect import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from beam_ldp.pipelines.commands import PROGRAMS, usage_or_none
 from beam_ldp.pipelines.flags import Arguments, read_flags
-from beam_ldp.pipelines.job_files import PROGRAMS, jobs_to_run, usage_of
+from beam_ldp.pipelines.job_files import jobs_to_run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
 
@@ -58,9 +59,9 @@ def main(argv: Sequence[str]) -> int:
 def _jobs(what: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
     """The programs with what they are told, of a job file or of flags. Raises SettingError."""
     name = what.replace("-", "_")
-    if name in PROGRAMS:
-        return [(name, read_flags(usage_of(name), flags))]
     if "." not in what:
+        if (usage := usage_or_none(name)) is not None:
+            return [(name, read_flags(usage, flags))]
         known = [program.replace("_", "-") for program in PROGRAMS]
         raise SettingError(f"{what} is neither a job file nor a program{nearest(what, known)}")
     return jobs_to_run(what, flags)

@@ -30,6 +30,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.commands import program_of, usage_of
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.heads import Head, check_id_types, no_column, read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
@@ -440,9 +441,9 @@ def findings(job: Job) -> Iterator[Finding]:
 
 
 def of_program(name: str, given: Arguments) -> list[Finding]:
-    """The checks of a program, by its module's name, as it was told."""
+    """The checks of a program, by its name in job files, as it was told."""
     try:
-        job = importlib.import_module(f"beam_ldp.pipelines.{name}").to_check(given)
+        job = program_of(usage_of(name)).check(given)
     except REFUSALS as error:
         return [Finding("settings", "refused", str(error), error)]
     return [Finding("settings", "ok", "each is known, and they fit together"), *findings(job)]

@@ -6,15 +6,13 @@ The same program as `python -m beam_ldp.pipelines.collect`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
-from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectMean,
     CollectSettings,
@@ -300,23 +298,8 @@ def _collected_parts(record: CollectPartsRecord) -> Words:
     return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
-def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(Collect, given)
-
-
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    return run.run_and_show(Collect, given, console)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return run.main(Collect, argv)
-
+PROGRAM = run.program_of(Collect)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.collect import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

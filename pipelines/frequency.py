@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
@@ -24,6 +25,7 @@ from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralL
 from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.programs import Program
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
@@ -198,7 +200,7 @@ def postprocessed(release: Release, method: Any) -> Release:
     return replace(release, estimate=release.estimate.postprocess(method))
 
 
-def to_check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
     if not given["stream"].get("on"):
         return run.to_check(Frequency, given)
@@ -207,18 +209,8 @@ def to_check(given: Arguments) -> Job:
     return stream.to_check(given)
 
 
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    return run.run_and_show(Frequency, given, console)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return run.main(Frequency, argv)
-
+PROGRAM = Program(USAGE, partial(run.run_and_show, Frequency), _check)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.frequency import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

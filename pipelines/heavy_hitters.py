@@ -6,14 +6,13 @@ The same program as `python -m beam_ldp.pipelines.heavy_hitters`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Answer, Question
@@ -104,23 +103,8 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
         return WordAnswer(release, self.settings.output.top, truth)
 
 
-def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(FrequentWords, given)
-
-
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    return run.run_and_show(FrequentWords, given, console)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return run.main(FrequentWords, argv)
-
+PROGRAM = run.program_of(FrequentWords)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.heavy_hitters import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

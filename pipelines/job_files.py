@@ -13,7 +13,6 @@ The sections are those of `beam_ldp.settings`; questions say which program runs:
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import sys
@@ -23,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from beam_ldp.pipelines.commands import PROGRAMS, job_name, program_of, usage_of, usage_or_none
 from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
@@ -32,22 +32,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-PROGRAMS = (
-    "frequency", "mean", "user_mean", "heavy_hitters", "ab_test", "randomize", "collect",
-    "ab_test_decide", "bandit_advance", "bandit_collect", "train",
-)  # fmt: skip
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
-_KINDS = ("frequency", "mean", "user_mean", "heavy_hitters", "ab_test")
-_OF_NO_KIND = ("collect", "ab_test_decide", "bandit_advance", "bandit_collect")
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
-
-
-def usage_of(program: str) -> Usage:
-    """What a program takes, by its name with underscores."""
-    module = importlib.import_module(f"beam_ldp.pipelines.usage.{program}")
-    found: Usage = module.USAGE
-    return found
 
 
 def read_job(
@@ -76,7 +63,8 @@ def jobs_of(
     if not isinstance(content, Mapping):
         raise SettingError(f"{path} must hold sections, such as source, people, privacy and output")
     program = content.get(_PROGRAM)
-    if program is not None and program not in PROGRAMS:
+    usage = usage_or_none(program) if program is not None else None
+    if program is not None and usage is None:
         raise SettingError(
             f"{path}: {_PROGRAM} must be one of {', '.join(PROGRAMS)}, got {program}"
         )
@@ -85,8 +73,10 @@ def jobs_of(
         raise SettingError(f"{path}: {_QUESTIONS} must be a list of questions")
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for one in questions:
-        kind = "" if program in _OF_NO_KIND else _kind_of(one, path)  # which know the column
-        _check_kind(program, kind, path)
+        known = usage is not None and "" in usage.asks  # the column: no kind names it
+        kind = "" if known else _kind_of(one, path)
+        if usage is not None:
+            _check_kind(usage, kind, path)
         by_kind.setdefault(kind, []).append(one)
     if not by_kind and program is None:
         raise SettingError(
@@ -105,16 +95,12 @@ def jobs_of(
     return jobs
 
 
-def _check_kind(program: str | None, kind: str, path: str) -> None:
+def _check_kind(usage: Usage, kind: str, path: str) -> None:
     """Refuse a question that the named program does not ask."""
-    asks: dict[str | None, tuple[str | None, ...]] = {
-        "randomize": ("frequency", "mean", "ab_test"),
-        **dict.fromkeys(_OF_NO_KIND, ("",)),
-        None: _KINDS,
-    }
-    allowed = asks.get(program, (program,))
+    program = job_name(usage.name)
+    allowed = usage.asks or (program,)
     if kind not in allowed:
-        raise SettingError(f"{path}: {program} asks {' or '.join(map(str, allowed))}, not {kind}")
+        raise SettingError(f"{path}: {program} asks {' or '.join(allowed)}, not {kind}")
 
 
 _SHARED = ("epsilon", "local_epsilon", "max_local_epsilon", "delta")
@@ -141,12 +127,17 @@ def _share(given: Arguments, kind: str, count: int) -> Arguments:
 
 
 def _kind_of(question: Mapping[str, Any], path: str) -> str:
-    kinds = [kind for kind in _KINDS if kind in question]
+    ours = [name for name in question if name in PROGRAMS]  # looked for among others only then
+    kinds = [name for name in ours or question if _is_kind(name)]
     if len(kinds) != 1:
-        raise SettingError(
-            f"{path}: each of {_QUESTIONS} must begin with one of {', '.join(_KINDS)}"
-        )
+        known = ", ".join(filter(_is_kind, PROGRAMS))
+        raise SettingError(f"{path}: each of {_QUESTIONS} must begin with one of {known}")
     return kinds[0]
+
+
+def _is_kind(program: str) -> bool:
+    usage = usage_or_none(program)
+    return usage is not None and bool(usage.question)
 
 
 def _given(
@@ -205,13 +196,12 @@ def _questions(
 
 
 def settings_of_kind(usage: Usage, kind: str) -> dict[str, Setting]:
-    """What a program takes of a question of that kind: devices answer two kinds."""
+    """What a program takes of a question of that kind: devices answer several kinds."""
     known = _settings(usage, _QUESTION)
     if not kind:
         return known
-    own = {"column", "bad_rows", *_settings(usage_of(kind), _QUESTION)}
-    if kind == "ab_test":
-        own.add("experiment")  # what its design is called where devices answer
+    asked = usage_of(kind)
+    own = {"column", "bad_rows", *_settings(asked, _QUESTION), *asked.of_devices}
     return {name: about for name, about in known.items() if name in own}
 
 
@@ -339,8 +329,7 @@ def job_text(usage: Usage, given: Arguments) -> str:
 
 def job_content(usage: Usage, given: Arguments) -> dict[str, Any]:
     """The same as an object."""
-    name = usage.name.replace("-", "_").replace(" ", "_")
-    found: dict[str, Any] = {} if usage.question else {_PROGRAM: name}
+    found: dict[str, Any] = {} if usage.question else {_PROGRAM: job_name(usage.name)}
     for part in usage.parts:
         if part.home == _QUESTION:
             if given[_QUESTION]:
@@ -361,7 +350,7 @@ def _written(part: Part, values: Mapping[str, Any]) -> dict[str, Any]:
 def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, Any]]:
     if "column" not in values:
         return [{name: _shown(value) for name, value in values.items()}]
-    kind = usage.question or _kind_told(values)
+    kind = usage.question or _kind_told(usage, values)
     columns, domains = values.pop("column", ()), values.pop("domain", ())
     more = {name: _shown(value) for name, value in values.items()}
     if kind != "frequency" or len(columns) < 2:
@@ -372,10 +361,11 @@ def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, A
     return [{kind: column, "domain": domain, **more} for column, domain in zip(columns, domains)]
 
 
-def _kind_told(values: Mapping[str, Any]) -> str:
+def _kind_told(usage: Usage, values: Mapping[str, Any]) -> str:
     """What devices are asked."""
-    if "experiment" in values:
-        return "ab_test"
+    for kind in usage.asks:
+        if values.keys() & set(usage_of(kind).of_devices):
+            return kind
     return "frequency" if "domain" in values or "bins" in values else "mean"
 
 
@@ -402,7 +392,7 @@ def job_schema() -> dict[str, Any]:
             section = sections.setdefault(part.home, {})
             for name, about in part.settings.items():
                 section.setdefault(name, _schema(usage, about))
-        if usage.question or program in _OF_NO_KIND:
+        if usage.question or "" in usage.asks:
             questions.append(_question_schema(usage))
     paths = sections["source"].pop("paths")
     sections["source"] |= {form: paths for form in (*FORMATS[1:], "files")}
@@ -427,10 +417,9 @@ def _question_schema(usage: Usage) -> dict[str, Any]:
     }
     if usage.question:
         properties = {usage.question: properties.pop("column"), **properties}
-    if usage.question == "ab_test":
+    for name in usage.of_devices:
         devices = usage_of("randomize")
-        design = settings_of_kind(devices, "ab_test")["experiment"]
-        properties["experiment"] = _schema(devices, design)
+        properties[name] = _schema(devices, _settings(devices, _QUESTION)[name])
     for name in _FILES:
         if name in properties:
             file = {"type": "object", "properties": {"file": {"type": "string"}}}
@@ -528,10 +517,8 @@ def _check_all(jobs: list[tuple[str, Arguments]], console: Console) -> int:
 
 
 def _run_job(name: str, given: Arguments, console: Console) -> int:
-    from beam_ldp.pipelines import programs
-
-    module = importlib.import_module(f"beam_ldp.pipelines.{name}")
-    return programs.run_told(usage_of(name), module.run_given, given, console)
+    code: int = program_of(usage_of(name)).as_told(given, console)
+    return code
 
 
 def _run_as_one_object(jobs: list[tuple[str, Arguments]], console: Console) -> int:

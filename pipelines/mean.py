@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.heads import choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.sources import InputFileError
@@ -168,23 +168,8 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
         return MeanAnswer(release, view, self.settings.output.top, comparison)
 
 
-def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(Mean, given)
-
-
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    return run.run_and_show(Mean, given, console)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return run.main(Mean, argv)
-
+PROGRAM = run.program_of(Mean)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.mean import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from beam_ldp.pipelines.commands import usage_of
 from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
-from beam_ldp.pipelines.job_files import read_job, usage_of
+from beam_ldp.pipelines.job_files import read_job
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
 from beam_ldp.settings import SettingError

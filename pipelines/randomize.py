@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.recovery import new_key
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
@@ -28,7 +29,7 @@ from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, say_left_out
 from beam_ldp.pipelines.records.wording import number, promise
@@ -52,7 +53,7 @@ _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
 
 
-def to_check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return _told(check(given), given.beam_flags)
 
@@ -248,7 +249,7 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
         show(done, Console())
 
 
-def run_given(given: Arguments, console: Console) -> int:
+def _run(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file. Raises as `check` and `execute` do."""
     device = check(given)
     if device.settings.only_plan:
@@ -258,13 +259,8 @@ def run_given(given: Arguments, console: Console) -> int:
     return DONE
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return programs.run_flags(USAGE, run_given, argv)
-
+PROGRAM = Program(USAGE, _run, _check)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.randomize import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

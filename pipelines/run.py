@@ -419,9 +419,11 @@ def to_check(program: type[Question[Any]], given: Arguments) -> checks.Job:
     return checks.Job.of(question, question.choose(), given.beam_flags)
 
 
-def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int:
-    """A program on the command line; the exit codes are in `--help`."""
-    return programs.run_flags(program.usage, partial(run_and_show, program), argv)
+def program_of(question: type[Question[Any]]) -> programs.Program:
+    """The program that asks such a question."""
+    return programs.Program(
+        question.usage, partial(run_and_show, question), partial(to_check, question)
+    )
 
 
 def run_and_show(program: type[Question[Any]], given: Arguments, errors: Console) -> int:
@@ -454,7 +456,7 @@ def run_flags(
     """
     found: list[RunResult] = []
 
-    def run_given(given: Arguments, console: Console) -> int:
+    def run(given: Arguments, console: Console) -> int:
         result = execute(program.of(given), given.beam_flags, console, truth)
         if result is not None:
             found.append(result)
@@ -466,5 +468,5 @@ def run_flags(
         given = read_flags(program.usage, flags)
     except SettingError as error:
         return programs.refused(program.usage, console, error), None
-    code = programs.run_told(program.usage, run_given, given, console)
+    code = programs.Program(program.usage, run, partial(to_check, program)).as_told(given, console)
     return code, (found[0] if code == DONE and found else None)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import (
     InputFileError,
@@ -26,7 +27,7 @@ from beam_ldp.pipelines.inputs.sources import (
     find_all_files,
     format_of,
 )
-from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.records.wording import many, verb
@@ -133,7 +134,7 @@ def execute(
         )
 
 
-def to_check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError, and NothingReleasedError
     where the target does not allow one round."""
     return _told(check_train(given))[0]
@@ -202,7 +203,7 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
         return flows_of_plan(plan)
 
 
-def run_given(given: Arguments, console: Console) -> int:
+def _run(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file; raises as `execute`."""
     output, resumed = given["training"].get("resume"), None
     if output is not None:
@@ -222,10 +223,8 @@ def run_given(given: Arguments, console: Console) -> int:
     return DONE
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program on the command line; the exit codes are in `--help`."""
-    return programs.run_flags(USAGE, run_given, argv)
-
+PROGRAM = Program(USAGE, _run, _check)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start(USAGE))

@@ -6,14 +6,12 @@ The same program as `python -m beam_ldp.pipelines.user_mean`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.mean import VectorQuestion
 from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view
@@ -95,23 +93,8 @@ def _crowds(release: Release) -> tuple[int, int]:
     return first, second
 
 
-def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(UserLevelMean, given)
-
-
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    return run.run_and_show(UserLevelMean, given, console)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return run.main(UserLevelMean, argv)
-
+PROGRAM = run.program_of(UserLevelMean)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.user_mean import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

@@ -6,16 +6,14 @@ The same program as `python -m beam_ldp.pipelines.experiments.run`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from beam_ldp.experiments import ExperimentPlan
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.experiments.answer import ExperimentAnswer
 from beam_ldp.pipelines.experiments.choice import (
     ExperimentPlanner,
@@ -141,23 +139,8 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
             write_down(question.design, self.experiment, answer.verdict, answer.counts, str(output))
 
 
-def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(Experiment, given)
-
-
-def run_given(given: Arguments, console: Console) -> int:
-    """The program as it was told, by flags or a job file."""
-    return run.run_and_show(Experiment, given, console)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program; the exit codes are in `--help`."""
-    return run.main(Experiment, argv)
-
+PROGRAM = run.program_of(Experiment)
+main = PROGRAM.main
 
 if __name__ == "__main__":
-    # The module that runs is called __main__; what workers unpickle must have its real name.
-    from beam_ldp.pipelines.experiments.run import main as program
-
-    sys.exit(program())
+    sys.exit(start(USAGE))

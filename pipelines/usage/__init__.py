@@ -88,8 +88,12 @@ class Usage:
         summary: what it does.
         synopsis: the flags that it cannot do without.
         examples, exit_codes: below the flags.
+        module: where its `PROGRAM` is, which brings Beam along.
         parts: the settings that it takes, in the order of its help.
         question: what its questions are called in a job file; "" for a program that has none.
+        asks: the kinds of questions that its job file may have, where they are not its own; ""
+            is a question that names no column.
+        of_devices: settings of `randomize` that such a question takes where devices answer it.
         runs_on_beam: whether it takes Beam's own flags too.
         action: what to do with the settings, other than to run them.
     """
@@ -99,7 +103,10 @@ class Usage:
     synopsis: str
     examples: str
     parts: tuple[Part, ...]
+    module: str = ""
     question: str = ""
+    asks: tuple[str, ...] = ()
+    of_devices: tuple[str, ...] = ()
     exit_codes: str = EXIT_CODES
     runs_on_beam: bool = True
     action: type = Action

@@ -86,6 +86,8 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="ab-test run",
+    module="beam_ldp.pipelines.experiments.run",
+    of_devices=("experiment",),
     summary="Does an effect show? Each person's outcome is randomized where it arises, and the "
     "counts of each arm are decided as the plan says: p-values, effects with intervals and a "
     "verdict, with a stated privacy cost. A plan decides once.",

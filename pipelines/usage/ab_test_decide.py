@@ -59,6 +59,8 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="ab-test decide",
+    module="beam_ldp.pipelines.ab_test_decide",
+    asks=("",),
     summary="Does an effect show, among people whose devices have sent randomized outcomes? This "
     "program starts at the shuffle and never sees an outcome. Whatever cannot be a report of this "
     "experiment is refused and listed, and copies count once. A plan decides once.",

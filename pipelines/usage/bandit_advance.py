@@ -108,6 +108,8 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="bandit advance",
+    module="beam_ldp.pipelines.bandit_advance",
+    asks=("",),
     summary="Decide the open batch of a service: each person's reward becomes one random bit, only "
     "sums of bits of each play are kept, actions that cannot be best are dropped, and the next "
     "batch is written, or the winner. Where the server is trusted, rewards are summed, and noise "

@@ -42,6 +42,8 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="bandit collect",
+    module="beam_ldp.pipelines.bandit_collect",
+    asks=("",),
     summary="Decide the open batch of a service from reports that devices have sent: this program "
     "starts at the shuffle and never sees a reward. Whatever cannot be a report of this batch is "
     "refused and listed, and copies count once. A batch decides once.",

@@ -177,6 +177,8 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="collect",
+    module="beam_ldp.pipelines.collect",
+    asks=("",),
     summary=(
         "How often does each value of a public list occur, or what is the mean, among people "
         "whose devices have sent randomized reports? This program starts at the shuffle and "

@@ -246,6 +246,7 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="frequency",
+    module="beam_ldp.pipelines.frequency",
     summary="How often does each value of a public list occur? Every person's value is randomized "
     "before it is counted; the result has honest error bars and a stated privacy cost.",
     synopsis="--input PATH --column NAME --domain FILE --delta D "

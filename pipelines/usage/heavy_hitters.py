@@ -133,6 +133,7 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="heavy-hitters",
+    module="beam_ldp.pipelines.heavy_hitters",
     summary="Which words do many people hold, where nobody can list them in advance: addresses, "
     "names of programs, queries. Each person answers one level: whether the beginning of the own "
     "word is among those that others hold, level by level longer. What comes out are whole words "

@@ -182,6 +182,7 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="mean",
+    module="beam_ldp.pipelines.mean",
     summary="The mean of vectors of numbers, one per person. Every person's vector is randomized "
     "before anything is added up; the result has honest error bars and a stated privacy cost.",
     synopsis="--input PATH --column NAMES (--norm NORM --radius R | --range LOW HIGH | --ranges "

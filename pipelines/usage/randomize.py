@@ -194,6 +194,8 @@ exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was
 
 USAGE = Usage(
     name="randomize",
+    module="beam_ldp.pipelines.randomize",
+    asks=("frequency", "mean", "ab_test"),
     summary=(
         "Does what a device does, for a file of people's values: every value is randomized and "
         "packed. Reports and release.json may leave this machine; nothing else is written. "

@@ -392,6 +392,7 @@ exit codes: 0 done, also when the target ended it early; 1 the run failed; 2 a f
 
 USAGE = Usage(
     name="train",
+    module="beam_ldp.pipelines.train",
     summary=(
         "Train a model on clients' data, which never leaves them unprotected. In each round, "
         "sampled clients report a clipped and randomized update of the model; reports are "

@@ -118,6 +118,7 @@ EXAMPLES = """examples:
 
 USAGE = Usage(
     name="user-mean",
+    module="beam_ldp.pipelines.user_mean",
     summary=(
         "The mean of people's numbers where each person has many rows. A person is protected "
         "with all of their rows: rows become one mean per person, a first round finds where "

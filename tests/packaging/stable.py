@@ -83,22 +83,19 @@ def listed_in(path: Path) -> list[str]:
     raise LookupError(path)
 
 
-WITH_PROGRAM_FLAGS = {
-    ("ab-test", "run"), ("ab-test", "decide"), ("bandit", "advance"), ("bandit", "collect"),
-}  # fmt: skip
-
-
 def commands() -> dict[str, str]:
     """The help of every command and sub-command of `beam-ldp`, by its name."""
     from click.testing import CliRunner
 
-    from beam_ldp.pipelines.cli import PROGRAMS, group
+    from beam_ldp.pipelines.cli import group
+    from beam_ldp.pipelines.commands import COMMANDS
 
     found: dict[str, str] = {}
 
     def look(name: tuple[str, ...]) -> None:
-        on_beam = name[:1] and name[0] in PROGRAMS or name in WITH_PROGRAM_FLAGS
-        everything = "--help-all" if on_beam else "--help"
+        found_there = COMMANDS.get(" ".join(name[:1] if name[:1] == ("plan",) else name))
+        reads_itself = found_there and found_there.target.endswith((":USAGE", ":main"))
+        everything = "--help-all" if reads_itself else "--help"
         told = CliRunner().invoke(group, [*name, everything], terminal_width=200)
         assert told.exit_code == 0, (name, told.output)
         if name:

@@ -6,7 +6,6 @@ import io
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,7 +18,6 @@ from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.experiments.decided import place
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
-from beam_ldp.pipelines.usage.ab_test_decide import USAGE
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import SettingError
@@ -40,7 +38,7 @@ class Devices(Desk):
         ]  # fmt: skip
         named = {flag.split("=")[0] for flag in more}
         kept = [flag for flag in flags if flag.split("=")[0] not in named]
-        return self._told(randomize.USAGE, randomize.run_given, [*kept, *more])
+        return self._told(randomize.PROGRAM, [*kept, *more])
 
     def decide(self, reports: str, *more: str) -> tuple[int, str]:
         named = {flag.split("=")[0] for flag in more}
@@ -51,16 +49,16 @@ class Devices(Desk):
         kept = [flag for flag in usual if flag.split("=")[0] not in named]
         if "--ledger" in named:
             kept.remove("--no-ledger")
-        return self._told(USAGE, ab_test_decide.run_given, [*kept, *more])
+        return self._told(ab_test_decide.PROGRAM, [*kept, *more])
 
-    def _told(self, usage: Any, run_given: Any, flags: list[str]) -> tuple[int, str]:
+    def _told(self, program: programs.Program, flags: list[str]) -> tuple[int, str]:
         said = io.StringIO()
         console = Console(file=said, width=400)
         try:
-            given = read_flags(usage, flags)
+            given = read_flags(program.usage, flags)
         except Exception as error:
             return programs.MISUSED, str(error)
-        return programs.run_told(usage, run_given, given, console), said.getvalue()
+        return program.as_told(given, console), said.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +152,7 @@ def test_reports_of_something_else_are_refused(devices: Devices, tmp_path: Path)
         f"--input={devices.input}", "--column=bought", f"--domain={tmp_path}/list.txt",
         "--local-epsilon=2", "--dataset=them", "--release-id=list", f"--output={tmp_path}/list",
     ]  # fmt: skip
-    assert devices._told(OF_DEVICES, randomize.run_given, flags)[0] == programs.DONE
+    assert devices._told(randomize.PROGRAM, flags)[0] == programs.DONE
     code, said = devices.decide("x", f"--reports={tmp_path}/list")
     assert code == programs.MISUSED and "of no experiment" in said
     code, said = devices.decide("x", f"--reports={mixed}/*.ldp")

@@ -37,9 +37,7 @@ def sent(folder: Path, batch: int, rewards: Path, *more: str) -> tuple[int, str]
              "--user-id=uid", f"--output={folder}/reports-{batch}", *more]  # fmt: skip
     given = read_flags(device_usage.USAGE, flags)
     console = Console(file=said, width=400)
-    return programs.run_told(
-        device_usage.USAGE, randomize.run_given, given, console
-    ), said.getvalue()
+    return randomize.PROGRAM.as_told(given, console), said.getvalue()
 
 
 def collected(folder: Path, *reports: str, flags: tuple[str, ...] = ()) -> tuple[int, str]:
@@ -48,7 +46,7 @@ def collected(folder: Path, *reports: str, flags: tuple[str, ...] = ()) -> tuple
     told += [f"--reports={folder}/{name}" for name in reports]
     given = read_flags(usage.USAGE, told)
     console = Console(file=said, width=400)
-    return programs.run_told(usage.USAGE, bandit_collect.run_given, given, console), said.getvalue()
+    return bandit_collect.PROGRAM.as_told(given, console), said.getvalue()
 
 
 @pytest.fixture(scope="module")

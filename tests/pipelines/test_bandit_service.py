@@ -65,7 +65,7 @@ def advanced(folder: Path, rewards: Path, *more: str) -> tuple[int, str]:
     said = io.StringIO()
     flags = [f"--state={folder}/service", f"--rewards={rewards}", "--user-id=uid", "--no-mlflow"]
     given = read_flags(USAGE, [*flags, *more])
-    code = programs.run_told(USAGE, bandit_advance.run_given, given, Console(file=said, width=400))
+    code = bandit_advance.PROGRAM.as_told(given, Console(file=said, width=400))
     return code, said.getvalue()
 
 
@@ -218,11 +218,11 @@ def test_a_file_given_twice_under_two_names_does_not_let_people_count_twice(
     said = io.StringIO()
     console = Console(file=said, width=400)
     twice = read_flags(USAGE, [*flags, f"--rewards={copy}"])
-    code = programs.run_told(USAGE, bandit_advance.run_given, twice, console)
+    code = bandit_advance.PROGRAM.as_told(twice, console)
     assert code == programs.NOTHING_RELEASED and snapshot(service) == before
     assert "has 680 rewards of 340 slots" in said.getvalue()
     once = read_flags(USAGE, flags)
-    assert programs.run_told(USAGE, bandit_advance.run_given, once, console) == programs.DONE
+    assert bandit_advance.PROGRAM.as_told(once, console) == programs.DONE
     assert [one["people"] for one in state(service)["decided"]] == [230, 680]
 
 

@@ -64,7 +64,7 @@ def followed(folder: Path, *more: str) -> tuple[int, str]:
     flags = [f"--state={folder}/service", f"--rewards={folder}/inbox", "--user-id=uid", "--stream",
              "--stop-after=0s", "--no-mlflow", *more]  # fmt: skip
     given = read_flags(USAGE, flags)
-    code = programs.run_told(USAGE, bandit_advance.run_given, given, Console(file=said, width=400))
+    code = bandit_advance.PROGRAM.as_told(given, Console(file=said, width=400))
     return code, said.getvalue()
 
 
@@ -258,7 +258,7 @@ def test_what_is_wrong_with_flags_or_files_is_said_before_and_at_once(service: P
     code, said = followed(service)
     assert code == programs.DONE and "; 3 rows cannot be used, most often: " in said, said
     with pytest.raises(SettingError, match="--stop-after needs --stream"):
-        bandit_advance.run_given(
+        bandit_advance.PROGRAM.run(
             read_flags(USAGE, [f"--state={service}/service", "--stop-after=1s"]), Console()
         )
 

@@ -11,16 +11,15 @@ import pytest
 import yaml
 
 from beam_ldp.pipelines import cli, job_files
+from beam_ldp.pipelines.commands import PROGRAMS, usage_of
 from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import (
-    PROGRAMS,
     job_schema,
     job_text,
     jobs_of,
     read_job,
     settings_of_kind,
-    usage_of,
 )
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import read_setting
