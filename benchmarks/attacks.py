@@ -16,11 +16,11 @@ from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, largest_epsilon
 from beam_ldp.accounting.reconstruction_audit import CHANCES, attacked_epsilon
-from beam_ldp.pipelines.inputs.images import load_images
-from beam_ldp.pipelines.views.attacks import Attacked, picture
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, PrivUnitGaussian
 from beam_ldp.randomizers.registry import offered
+from beam_ldp.research.attacks.images import load_images
 from beam_ldp.research.attacks.messages import direction_chance, epsilon_reaching
+from beam_ldp.research.attacks.tables import Attacked, picture
 from beam_ldp.research.attacks.trials import (
     LINEAR,
     MESSAGE,

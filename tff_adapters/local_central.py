@@ -22,8 +22,8 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.accounting.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.accounting.reconstruction import Target
+from beam_ldp.accounting.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.federated.record import CentralRecord, one_more, start_record
 from beam_ldp.federated.samplers import SelfSampling
 from beam_ldp.federated.training import Charges, EpsilonBudget

@@ -77,7 +77,7 @@ class Schedule:
                 f"got {self.points_sampled}"
             )
         if self.sampled:
-            self.event(self.any_event)  # checks the sampling
+            self.reports(self.any_event)  # checks the sampling
         if self.randomizer is not None:
             self._check_randomizer()
 
@@ -145,25 +145,24 @@ class Schedule:
         """Whether every person's report is one message."""
         return self.randomizer is None or messages_per_user(self.randomizer) == 1
 
-    def event(self, local: LocalReports | None = None) -> ShuffledReports | SampledReports:
-        """One round (or epoch), against `reader`: what ran, or an event where `local` is one.
+    def reports(self, local: LocalReports) -> ShuffledReports | SampledReports:
+        """What runs in one round (or epoch), against `reader`, where people send such reports."""
+        if not self.sampled:
+            return local.shuffled(self.num_reports)
+        return SampledReports(
+            local,
+            self.num_users,
+            self.num_sampled,
+            points_per_client=self.points_per_client,
+            points_sampled=self.points_sampled,
+            sampling=self.sampling,
+        )
 
-        By default the event of any randomizer with this local epsilon.
-        """
-        if local is None:
-            from beam_ldp.accounting.events import as_event  # loads dp_accounting
+    def event(self, local: LocalReports | None = None) -> Any:
+        """The event of one round; by default, that of any randomizer with this local epsilon."""
+        from beam_ldp.accounting.events import as_event  # loads dp_accounting
 
-            local = as_event(self.any_event)
-            assert local is not None
-        if self.sampled:
-            return local.sampled(
-                self.num_users,
-                self.num_sampled,
-                points_per_client=self.points_per_client,
-                points_sampled=self.points_sampled,
-                sampling=self.sampling,
-            )
-        return local.shuffled(self.num_reports)
+        return as_event(self.reports(local or self.any_event))
 
     def in_shuffles(self, kind: str = "upper") -> Schedule | None:
         """What shuffled epochs cost at most: full shuffles of all in one; others as they are.

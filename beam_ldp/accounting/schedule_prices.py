@@ -107,7 +107,7 @@ def by_losses(local: Callable[[Schedule], LocalReports]) -> Price:
     """Privacy-loss distributions; for a single full shuffle the exact hockey stick."""
 
     def price(schedule: Schedule, delta: float) -> float:
-        event = schedule.event(local(schedule))
+        event = schedule.reports(local(schedule))
         if schedule.rounds == 1 and not schedule.sampled:
             return float(shuffle_epsilon(event.local_event, schedule.num_reports, delta))
         losses = ledger_losses({event: schedule.rounds})
@@ -124,7 +124,7 @@ def own_messages(schedule: Schedule, delta: float) -> float:
     if schedule.sampled:
         own = schedule.own_event
         require(own is not None and bool(own.columns), "messages that it describes")
-        return float(_composed(schedule.event(own), schedule.most_rounds, delta))
+        return float(_composed(schedule.reports(own), schedule.most_rounds, delta))
     event = shuffled_reports(schedule.randomizer, schedule.num_reports)
     if schedule.rounds == 1:
         return float(event_epsilon(event, delta))
@@ -144,7 +144,7 @@ def by_orders(local: Callable[[Schedule], LocalReports]) -> Price:
 
     def price(schedule: Schedule, delta: float) -> float:
         orders = default_orders(best_order(schedule, delta))
-        curve = renyi_divergences(schedule.event(local(schedule)), orders)
+        curve = renyi_divergences(schedule.reports(local(schedule)), orders)
         return rdp_to_epsilon(orders, schedule.rounds * curve, delta)[0]
 
     return price
@@ -215,7 +215,7 @@ def three_response(schedule: Schedule, delta: float) -> float:
 
 def _floor(schedule: Schedule, delta: float, witnesses: tuple[ShufflePair, ...]) -> float:
     """What concrete data sets cost at least."""
-    event = schedule.event(LocalReports(schedule.local_epsilon, None, witnesses))
+    event = schedule.reports(LocalReports(schedule.local_epsilon, None, witnesses))
     if schedule.rounds == 1 and not schedule.sampled:
         return shuffle_epsilon(event.local_event, schedule.num_reports, delta).lower
     return lower_value({event: schedule.rounds}, delta)[0]
@@ -225,7 +225,7 @@ def own_lower(schedule: Schedule, delta: float) -> float:
     """What two concrete data sets cost with the mechanism at hand."""
     require(schedule.randomizer is not None, "a mechanism at hand")
     if schedule.one_message:
-        event = schedule.event(schedule.own_event)
+        event = schedule.reports(schedule.own_event)
     else:
         require(not schedule.sampled, "everybody's report in every round")
         event = shuffled_reports(schedule.randomizer, schedule.num_reports)

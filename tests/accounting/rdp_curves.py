@@ -11,7 +11,6 @@ from beam_ldp.accounting.composition.central import canonical, divergences
 from beam_ldp.accounting.divergences.iid_sums import FINE, Array, positive_parts
 from beam_ldp.accounting.divergences.moments import Atoms, binomial_log_pmf, binomial_window
 from beam_ldp.accounting.divergences.shuffle_rdp import (
-    _mix,
     _two_counts,
     lower_edge_blocks,
     three_response_atoms,
@@ -19,7 +18,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
 from beam_ldp.accounting.schedule_prices import require
 from beam_ldp.accounting.shuffle.multi_message import Method, checked_messages, column_losses
 from beam_ldp.accounting.two_ledgers import adaped_round_event
-from beam_ldp.research.published.renyi import two_response_lower
+from beam_ldp.research.published.renyi import _mix, two_response_lower
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
-from beam_ldp.accounting.schedule_prices import OutOfRangeError
+from beam_ldp.accounting.schedule_prices import OutOfRangeError, feldman_2021_epsilon
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.research.published import closed_forms
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.exact
 
 FORMS = (
     closed_forms.erlingsson_2019_epsilon,
-    closed_forms.feldman_2021_epsilon,
+    feldman_2021_epsilon,
     closed_forms.balle_2019_hoeffding,
     closed_forms.balle_2019_bennett,
 )
@@ -40,7 +40,7 @@ def test_one_shuffle_by_the_published_forms(n, budget, delta, feldman, hoeffding
             assert form(budget, n, delta) == pytest.approx(golden, rel=6e-3)
     if feldman is None:
         with pytest.raises(OutOfRangeError, match="needs more reports"):
-            closed_forms.feldman_2021_epsilon(budget, n, delta)
+            feldman_2021_epsilon(budget, n, delta)
 
 
 @given(
@@ -64,7 +64,7 @@ def test_no_form_that_is_proved_undercuts_the_floor_of_the_class(budget, n, delt
 def test_clone_forms_lie_above_their_own_pairs(budget, n):
     """They are closed forms of the clone pair, and nothing else."""
     for form, strong in (
-        (closed_forms.feldman_2021_epsilon, False),
+        (feldman_2021_epsilon, False),
         (closed_forms.feldman_2023_epsilon, True),
     ):
         try:
@@ -115,7 +115,7 @@ def _hoeffding_of_a_smaller_range(epsilon: float, budget: float, n: int) -> floa
         (closed_forms.erlingsson_2019_epsilon, (0.6, 10**4, 1e-6), "local epsilon <= 0.5"),
         (closed_forms.erlingsson_2019_epsilon, (0.5, 999, 1e-6), "at least 1000 reports"),
         (closed_forms.erlingsson_2019_epsilon, (0.5, 10**4, 0.01), "delta < 0.01"),
-        (closed_forms.feldman_2021_epsilon, (4.0, 10**4, 1e-6), "more reports"),
+        (feldman_2021_epsilon, (4.0, 10**4, 1e-6), "more reports"),
         (closed_forms.feldman_2023_epsilon, (5.0, 10**4, 1e-6), "more reports"),
     ],
 )
@@ -129,7 +129,7 @@ def test_the_two_conditions_are_the_published_ones():
     old = math.log(n / (16 * math.log(2 / delta)))
     new = math.log(n / (8 * math.log(2 / delta)) - 1)
     for form, edge in (
-        (closed_forms.feldman_2021_epsilon, old),
+        (feldman_2021_epsilon, old),
         (closed_forms.feldman_2023_epsilon, new),
     ):
         form(edge - 1e-9, n, delta)

@@ -11,7 +11,7 @@ import click
 from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.tables import Attacked
 
 _MOST_EPSILONS = 12
 _MOST_NUMBERS = 100_000_000  # of people's vectors or lists, at once
@@ -69,7 +69,7 @@ def reconstruct(
     exit codes: 0 done; 2 a flag does not fit
     """
     from beam_ldp.pipelines.outputs import OutputError, OutputFolder
-    from beam_ldp.pipelines.views import attacks
+    from beam_ldp.research.attacks import tables as attacks
 
     try:
         folder = OutputFolder(output) if output is not None else None
@@ -129,7 +129,7 @@ def _attacked(
 def _directions(
     kind: Any, epsilons: Sequence[float], cosines: Sequence[float], asked: dict[str, Any]
 ) -> Attacked:
-    from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.tables import Attacked
     from beam_ldp.research.attacks.trials import direction_trials
 
     found = direction_trials(
@@ -142,8 +142,8 @@ def _directions(
 def _images(
     kind: Any, epsilons: Sequence[float], cosines: Sequence[float], asked: dict[str, Any]
 ) -> Attacked:
-    from beam_ldp.pipelines.inputs.images import load_images
-    from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.images import load_images
+    from beam_ldp.research.attacks.tables import Attacked
     from beam_ldp.research.attacks.trials import image_trials
 
     images = load_images(asked["images"], asked["dimension"], asked["people"])
@@ -154,7 +154,7 @@ def _images(
 
 def _words(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Attacked:
     from beam_ldp.accounting.reconstruction import SparseTarget
-    from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.tables import Attacked
     from beam_ldp.research.attacks.trials import word_trials
 
     target = SparseTarget(asked["words"], asked["dimension"], asked["precision"], asked["recall"])
@@ -163,7 +163,7 @@ def _words(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Attac
 
 
 def _values(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Attacked:
-    from beam_ldp.pipelines.views.attacks import Attacked
+    from beam_ldp.research.attacks.tables import Attacked
     from beam_ldp.research.attacks.trials import value_trials
 
     size = asked["domain_size"]

@@ -143,7 +143,7 @@ def privacy(
       beam-ldp privacy --local-epsilon 2 --expected-users 1e6 --rounds 1e4 --delta 1e-8 \\
           --plot price.png
     """
-    from beam_ldp.pipelines.views.prices import as_json, show
+    from beam_ldp.research.published.tables import as_json, show
 
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta must lie in (0, 1), got {delta:g}")
@@ -204,7 +204,7 @@ def _priced(
 
 def _draw(schedule: Schedule, delta: float, path: Path, say: Callable[[str], None]) -> None:
     """Write the picture; a usage error where that fails."""
-    from beam_ldp.pipelines.views.prices import plot_prices
+    from beam_ldp.research.published.tables import plot_prices
 
     picture = plot_prices(schedule, delta, lambda what: say(f"plotting: {what}"))
     try:

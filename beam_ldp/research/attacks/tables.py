@@ -19,7 +19,7 @@ from beam_ldp.pipelines.views.pictures import GREY, figure_with, png
 from beam_ldp.research.attacks.trials import BLIND, LINEAR, MESSAGE, NEAREST, Trial, Trials
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.inputs.images import Images
+    from beam_ldp.research.attacks.images import Images
 
 SCHEMA_VERSION = 1
 SHOWN = 8  # images of a picture

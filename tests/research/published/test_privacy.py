@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.schedule_prices import schedule_epsilon
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.views.prices import crowds_along, rounds_along
 from beam_ldp.research.published.methods import solve_schedule
+from beam_ldp.research.published.tables import crowds_along, rounds_along
 
 pytestmark = pytest.mark.exact
 

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.inputs.images import load_images
 from beam_ldp.pipelines.programs import DONE, MISUSED
+from beam_ldp.research.attacks.images import load_images
 
 pytestmark = pytest.mark.e2e
 
