@@ -12,7 +12,7 @@ on those below it:
   own events.
 * `shuffle`: one release. `one_release` is what a mechanism's release is called and its price,
   `solving` any unknown or many at once; `mean_price` is for several messages per person, on top of
-  `multi_message`; `other_crowds` for people of several budgets, and for reports with a delta;
+  `multi_message`; `heterogeneous` for people of several budgets, and for reports with a delta;
   `split_and_mix` for shares that nothing but the shuffle protects.
 * `lower`: a price with what stands beside it, and floors under every price, for a mechanism and for
   all of a local epsilon.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         ShuffledSharesDpEvent,
         SubsampledShuffledDpEvent,
     )
-    from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
+    from beam_ldp.accounting.shuffle.heterogeneous import mixed_shuffled_event
 
 __all__ = [
     "MAX_LOCAL_EPSILON",
@@ -86,7 +86,7 @@ _OF_DP_ACCOUNTING = {
     "ShuffledMessagesDpEvent": "events",
     "ShuffledSharesDpEvent": "events",
     "SubsampledShuffledDpEvent": "events",
-    "mixed_shuffled_event": "shuffle.other_crowds",
+    "mixed_shuffled_event": "shuffle.heterogeneous",
 }
 
 

@@ -29,7 +29,7 @@ from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon, shuffled_re
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 Price = Callable[[Schedule, float], float]
-Kind = Literal["upper", "lower", "approximation"]
+BoundKind = Literal["upper", "lower", "approximation"]
 
 CLASS = "every randomizer"
 OWN = "this mechanism"
@@ -70,7 +70,7 @@ class Method:
     name: str
     source: str
     price: Price
-    kind: Kind = "upper"
+    kind: BoundKind = "upper"
     proved_for: str = CLASS
     condition: str = ""
     proved: Callable[[Schedule], bool] = _always

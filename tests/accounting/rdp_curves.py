@@ -16,7 +16,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
     three_response_atoms,
 )
 from beam_ldp.accounting.schedule_prices import require
-from beam_ldp.accounting.shuffle.multi_message import Method, checked_messages, column_losses
+from beam_ldp.accounting.shuffle.multi_message import MessageMethod, checked_messages, column_losses
 from beam_ldp.accounting.two_ledgers import adaped_round_event
 from beam_ldp.research.published.renyi import _mix, two_response_lower
 
@@ -188,7 +188,10 @@ def adaped_rdp_safe(
 
 
 def multi_message_delta(
-    messages: Iterable[tuple[int, float]], num_reports: int, epsilon: float, method: Method = "auto"
+    messages: Iterable[tuple[int, float]],
+    num_reports: int,
+    epsilon: float,
+    method: MessageMethod = "auto",
 ) -> float:
     """The delta at `epsilon` of all message columns together: an upper bound.
 

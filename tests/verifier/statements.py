@@ -15,8 +15,8 @@ from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.events import CommittedDpEvent, as_event
 from beam_ldp.accounting.reports import LocalReports, SampledReports, ShuffledMessages
+from beam_ldp.accounting.shuffle.heterogeneous import mixed_shuffled_event
 from beam_ldp.accounting.shuffle.one_release import local_event
-from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     KRandomizedResponse,

@@ -12,8 +12,8 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant, UnsupportedEve
 
 from beam_ldp.accounting.composition import central
 from beam_ldp.accounting.composition.ledger_bounds import (
+    CommittedReports,
     Counts,
-    Schedule,
     class_lower_value,
     event_divergences,
     largest_loss,
@@ -394,7 +394,7 @@ def _opened(counts: Counts) -> dict[dp_accounting.DpEvent, int]:
     """The counts with schedules taken apart."""
     found: dict[dp_accounting.DpEvent, int] = {}
     for event, count in counts.items():
-        parts = event.parts if isinstance(event, Schedule) else [(event, 1)]
+        parts = event.parts if isinstance(event, CommittedReports) else [(event, 1)]
         for part, times in parts:
             found[part] = found.get(part, 0) + count * times
     return found
@@ -412,7 +412,7 @@ def _leaves(
             yield from _leaves(part, count, whole)
     elif isinstance(event, CommittedDpEvent):
         if whole and count:
-            yield Schedule(tuple(counts_of(event.event).items()), event.delta), count
+            yield CommittedReports(tuple(counts_of(event.event).items()), event.delta), count
         elif not whole:
             yield from _leaves(event.event, count)
     elif count and not isinstance(event, dp_accounting.NoOpDpEvent):

@@ -146,7 +146,7 @@ def of_one_person(instance: Any, attribute: Any, value: Any) -> None:
         raise ValueError(
             f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__} "
             "(reports that are private but for a delta, such as Gaussian noise of devices, have "
-            "prices but no event: beam_ldp.accounting.shuffle.other_crowds)"
+            "prices but no event: beam_ldp.accounting.shuffle.heterogeneous)"
         )
 
 

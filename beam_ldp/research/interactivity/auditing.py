@@ -39,7 +39,7 @@ MOST_EPSILON_ASKED_ONCE = 8.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """Something about a log that somebody should look at.
 
     Attributes:
@@ -203,28 +203,29 @@ class InteractivityReport:
         return people.over
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[AuditFinding, ...]:
         """What is wrong, or wasteful."""
         people = self.people
         below, above = self._declared_wrong()
         promise = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
         over, only_in_sum = self.over, max(0, people.over - self.over)
         found = (
-            Finding("over budget", over, f"{self.who} above {promise}", True),
-            Finding("over budget in sum", only_in_sum,
+            AuditFinding("over budget", over, f"{self.who} above {promise}", True),
+            AuditFinding("over budget in sum", only_in_sum,
                     f"people whose epsilons sum to more than {promise}, and whose answers do not "
                     "tell more, by their kernels", False),
-            Finding("re-randomized on retry", people.rerandomized,
+            AuditFinding("re-randomized on retry", people.rerandomized,
                     "answers to a question that its person had answered otherwise", True),
-            Finding("declared below minimal", len(below),
+            AuditFinding("declared below minimal", len(below),
                     f"randomizers that cost more than the log says: {_list(below)}", True),
-            Finding("not in the plan", people.unplanned, "answers to questions of no plan", True),
-            Finding("declared above minimal", len(above),
+            AuditFinding("not in the plan", people.unplanned,
+                    "answers to questions of no plan", True),
+            AuditFinding("declared above minimal", len(above),
                     f"randomizers that cost less than the log says: {_list(above)}", False),
-            Finding("repeated without output", people.unlogged,
+            AuditFinding("repeated without output", people.unlogged,
                     "answers that may be retries, counted as queries: outputs are not logged",
                     False),
-            Finding("refused", self.log.refused,
+            AuditFinding("refused", self.log.refused,
                     "bytes that are in no envelope of the release: collect lists them", False),
         )  # fmt: skip
         return tuple(one for one in found if one.count)

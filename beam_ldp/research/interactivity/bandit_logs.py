@@ -19,7 +19,7 @@ from beam_ldp.protocols.bandits.logs import PLAY, randomizer_name
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.progress import Progress
 from beam_ldp.protocols.interaction import NANO
-from beam_ldp.research.interactivity.auditing import Finding, audit_records
+from beam_ldp.research.interactivity.auditing import AuditFinding, audit_records
 from beam_ldp.research.interactivity.records import records_of
 
 
@@ -29,7 +29,7 @@ def audit_run(
     *,
     promise: float | None = None,
     runs: Sequence[str] | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[AuditFinding, ...]:
     """What is wrong with the log of a run, by its terms and by what it released; nothing if empty.
 
     It trusts the log as `audit_records` does.
@@ -56,7 +56,7 @@ def audit_run(
     strange = ~np.isin(numbers, [batch.number for batch in batches])
     if strange.any():
         said = "answers to batches that were not decided by these sums"
-        found.append(Finding("not in the run", int(strange.sum()), said, True))
+        found.append(AuditFinding("not in the run", int(strange.sum()), said, True))
     for batch in batches:
         found += _of_batch(batch, log.filter(pa.array(numbers == batch.number)))
     return tuple(found)
@@ -70,34 +70,34 @@ def _numbers(log: pa.Table, runs: Sequence[str] | None) -> NDArray[np.int64]:
     return np.array([order.get(run, 0) for run in log["run"].to_pylist()], dtype=np.int64)
 
 
-def _of_batch(batch: Batch, log: pa.Table) -> list[Finding]:
+def _of_batch(batch: Batch, log: pa.Table) -> list[AuditFinding]:
     """Records of one batch against what it had to ask."""
     if not log.num_rows:
         said = f"batch {batch.number} released sums, and nobody was asked"
-        return [Finding("missing batch", 1, said, True)]
+        return [AuditFinding("missing batch", 1, said, True)]
     found, wrong = [], np.array(log["randomizer"].to_pylist()) != randomizer_name(batch)
     wrong |= log["epsilon"].to_numpy() * NANO > batch.noise.log_ratio_max() * NANO + 1
     if wrong.any():
         said = f"answers to batch {batch.number} by another randomizer than its own"
-        found.append(Finding("another randomizer", int(wrong.sum()), said, True))
+        found.append(AuditFinding("another randomizer", int(wrong.sum()), said, True))
     people = len(set(log["user"].to_pylist()))
     if people != batch.people:
         said = f"people in batch {batch.number}, whose sums are of {batch.people:,}"
-        found.append(Finding("another number of people", people, said, True))
+        found.append(AuditFinding("another number of people", people, said, True))
     if PLAY in log.column_names:
         found += _of_plays(batch, np.asarray(log.group_by(["user", PLAY]).aggregate([])[PLAY]))
     return found
 
 
-def _of_plays(batch: Batch, plays: NDArray[np.int64]) -> list[Finding]:
+def _of_plays(batch: Batch, plays: NDArray[np.int64]) -> list[AuditFinding]:
     asked = dict(zip(batch.played.tolist(), batch.counts.tolist()))
     strange = int((~np.isin(plays, batch.played)).sum())
     if strange:
         said = f"people of batch {batch.number} had actions that the sums before it do not lead to"
-        return [Finding("not led to by sums", strange, said, True)]
+        return [AuditFinding("not led to by sums", strange, said, True)]
     counted = {action: int((plays == action).sum()) for action in asked}
     differ = sum(counted[action] != people for action, people in asked.items())
     if differ:
         said = f"actions of batch {batch.number} whose sums are of other numbers of people"
-        return [Finding("another number of people", differ, said, True)]
+        return [AuditFinding("another number of people", differ, said, True)]
     return []

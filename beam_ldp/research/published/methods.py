@@ -25,7 +25,7 @@ from beam_ldp.accounting.schedule_prices import (
     OWN_PAIR_RENYI,
     THESIS,
     THESIS_SAMPLED,
-    Kind,
+    BoundKind,
     Method,
     by_curve,
     by_losses,
@@ -206,7 +206,7 @@ class MethodPrice:
 
     method: str
     source: str
-    kind: Kind
+    kind: BoundKind
     proved_for: str
     status: Status
     epsilon: float | None

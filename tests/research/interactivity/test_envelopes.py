@@ -13,7 +13,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.wire import NO_ID, ReleaseTerms, encode_envelope
 from beam_ldp.research.interactivity import log_files
 from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
-from beam_ldp.research.interactivity.envelopes import most_epsilon
+from beam_ldp.research.interactivity.log_files import most_epsilon
 
 pytestmark = pytest.mark.exact
 

@@ -28,7 +28,7 @@ adds it once, and
     delta(eps) <= (1 - delta0) clones(eps) + delta0 + (1 + e^eps)(n - 1) e^-eps0 delta0
 
 with clones of mass (1 - delta0) e^-eps0. (Feldman, McMillan and Talwar 2021, Theorem 3.8, have the
-same with n delta0 in the place of the last factors; tests/accounting/test_other_crowds.py
+same with n delta0 in the place of the last factors; tests/accounting/test_heterogeneous.py
 enumerates ours.) The last term needs a delta0 far below delta / n. It is no event: compositions of
 such distances are not what an accountant here adds up, and it refuses them by name.
 """

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import local_epsilon_for
-from beam_ldp.accounting.divergences import listed as listed_module
+from beam_ldp.accounting.divergences import enumerated as listed_module
+from beam_ldp.accounting.divergences.enumerated import (
+    law_of_one,
+    listed_configurations,
+    listed_parts,
+)
 from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bounds,
     hockey_stick,
     hockey_sticks,
     largest_log_ratio,
-)
-from beam_ldp.accounting.divergences.listed import (
-    law_of_one,
-    listed_configurations,
-    listed_parts,
 )
 from beam_ldp.accounting.divergences.moments import binomial_log_pmf
 from beam_ldp.randomizers.frequency import KRandomizedResponse

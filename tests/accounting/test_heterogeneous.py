@@ -23,7 +23,7 @@ from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.reports import with_crowd
-from beam_ldp.accounting.shuffle.other_crowds import (
+from beam_ldp.accounting.shuffle.heterogeneous import (
     approximate_shuffle_delta,
     approximate_shuffle_epsilon,
     binomial_below,
@@ -165,7 +165,7 @@ def test_what_has_no_common_blanket_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match="follow from its people"):
             more()
-    with pytest.raises(ValueError, match="GaussianDpEvent .*other_crowds"):
+    with pytest.raises(ValueError, match="GaussianDpEvent .*heterogeneous"):
         ShuffledDpEvent(dp_accounting.GaussianDpEvent(1.0), 100)
 
 
