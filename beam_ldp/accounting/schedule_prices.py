@@ -25,7 +25,7 @@ from beam_ldp.accounting.lower import PrivacyBound, three_response_witnesses, tw
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.accounting.schedule import Schedule
-from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon, shuffled_reports
+from beam_ldp.accounting.shuffle.one_release import local_reports, shuffle_epsilon, shuffled_reports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 Price = Callable[[Schedule, float], float]
@@ -124,6 +124,7 @@ def own_messages(schedule: Schedule, delta: float) -> float:
     if schedule.sampled:
         own = schedule.own_event
         require(own is not None and bool(own.columns), "messages that it describes")
+        assert own is not None
         return float(_composed(schedule.reports(own), schedule.most_rounds, delta))
     event = shuffled_reports(schedule.randomizer, schedule.num_reports)
     if schedule.rounds == 1:
@@ -225,7 +226,7 @@ def own_lower(schedule: Schedule, delta: float) -> float:
     """What two concrete data sets cost with the mechanism at hand."""
     require(schedule.randomizer is not None, "a mechanism at hand")
     if schedule.one_message:
-        event = schedule.reports(schedule.own_event)
+        event = schedule.reports(local_reports(schedule.randomizer))
     else:
         require(not schedule.sampled, "everybody's report in every round")
         event = shuffled_reports(schedule.randomizer, schedule.num_reports)

@@ -309,7 +309,6 @@ _MOST_SECANTS = 20  # then the bracket is halved
 _MOST_STEPS = 120
 _OUTWARD = (3e-10, 3e-9, 3e-8, 3e-7)
 
-Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 Excess = Callable[[Places, Array], Array]
 
