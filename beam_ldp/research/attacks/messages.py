@@ -291,11 +291,6 @@ def best_codeword(readings: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     return np.asarray(np.argmax(readings @ candidates.T, axis=1))
 
 
-def word_chances(target: SparseTarget) -> np.ndarray:
-    """Chance that a person used each word, commonest first, as the target supposes: `(domain,)`."""
-    return np.minimum(target.items / np.arange(1, target.domain + 1), 1.0)
-
-
 def guess_words(target: SparseTarget, readings: np.ndarray, noise: float) -> np.ndarray:
     """Sets of words from noisy readings of them, by whoever knows how common words are.
 
@@ -310,7 +305,7 @@ def guess_words(target: SparseTarget, readings: np.ndarray, noise: float) -> np.
     Returns:
         `(n, domain)` booleans.
     """
-    before = np.clip(word_chances(target), _SURE, 1 - _SURE)
+    before = np.clip(target.chances, _SURE, 1 - _SURE)
     odds = np.log(before / (1 - before)) + (readings - 0.5) / noise
     expected = special.expit(odds).sum(axis=1)
     sizes = np.clip(target.recall * expected / target.precision, 1, target.domain)

@@ -48,7 +48,6 @@ from beam_ldp.research.attacks.messages import (
     noise_per_coordinate,
     read_messages,
     value_chance,
-    word_chances,
     words_found,
 )
 
@@ -66,7 +65,7 @@ _ROUGHLY = 1e-5  # relative precision of budgets that are found by search
 
 
 @dataclass(frozen=True)
-class Question:
+class Success:
     """What counts as success.
 
     Attributes:
@@ -92,7 +91,7 @@ class Trial:
         shares: of each simulated attack, by its name.
     """
 
-    question: Question
+    question: Success
     local_epsilon: float
     exact: float | None
     shares: dict[str, Share]
@@ -124,7 +123,7 @@ class Reached:
             of 95 %; 0 if a guess without a message does, None if none.
     """
 
-    question: Question
+    question: Success
     chance: float
     bound: float | None
     exact: float | None
@@ -203,7 +202,7 @@ def direction_trials(
     build = fitted(kind, dimension, truth)
     questions = [
         *_directions(cosines_asked, dimension),
-        Question(
+        Success(
             f"which of {candidates}",
             ListedTarget(candidates),
             lambda mechanism: codeword_chance(mechanism, candidates),
@@ -259,7 +258,7 @@ def image_trials(
     attack = LinearAttack.knowing(known)
     questions = [
         *_directions(cosines_asked),
-        Question(f"which of {len(truth)}", ListedTarget(len(truth))),
+        Success(f"which of {len(truth)}", ListedTarget(len(truth))),
     ]
     trials, mean_cosine, recovered = [], {}, {}
     for epsilon in epsilons:
@@ -297,11 +296,11 @@ def _blind(known: np.ndarray, cosine: float, count: int) -> np.ndarray:
     return np.tile(known[np.argmax(near)], (count, 1))
 
 
-def _directions(asked: Sequence[float], dimension: int | None = None) -> list[Question]:
+def _directions(asked: Sequence[float], dimension: int | None = None) -> list[Success]:
     """The exact chance holds for each direction alike; the bound where nothing was known of it."""
 
-    def question(cosine: float) -> Question:
-        return Question(
+    def question(cosine: float) -> Success:
+        return Success(
             f"cosine >= {cosine:g}",
             None if dimension is None else DiffuseTarget(dimension, cosine),
             lambda mechanism: direction_chance(mechanism, cosine),
@@ -342,7 +341,7 @@ def word_trials(
     Raises:
         ValueError: if a number is out of range.
     """
-    chances = word_chances(target)
+    chances = target.chances
     words = np.random.default_rng(_SEED).random((people, target.domain)) < chances
     if kind.norm == "binary":
         sent, length, centre = words.astype(float), 1.0, np.zeros(target.domain)
@@ -351,7 +350,7 @@ def word_trials(
         lengths = np.linalg.norm(words - chances, axis=1, keepdims=True)
         sent, length, centre = (words - chances) / lengths, float(lengths.mean()), chances
         build = fitted(kind, target.domain, sent)
-    question = Question("words", target)
+    question = Success("words", target)
     trials = []
     for epsilon in epsilons:
         mechanism, readings = _sent(build, epsilon, sent)
@@ -375,7 +374,7 @@ def value_trials(build: OracleBuilder, epsilons: Sequence[float], *, people: int
     """
     size = build(epsilons[0]).domain_size
     truth = np.random.default_rng(_SEED).integers(size, size=people)
-    question = Question(f"which of {size}", ListedTarget(size), _value_chance)
+    question = Success(f"which of {size}", ListedTarget(size), _value_chance)
     trials = []
     for epsilon in epsilons:
         oracle = build(epsilon)
@@ -394,14 +393,14 @@ def _value_chance(oracle: FrequencyOracle) -> float | None:
 # What all share -------------------------------------------------------------------------------
 
 
-def _trial(question: Question, mechanism: LocalRandomizer, found: dict[str, np.ndarray]) -> Trial:
+def _trial(question: Success, mechanism: LocalRandomizer, found: dict[str, np.ndarray]) -> Trial:
     shares = {name: Share(int(yes.sum()), len(yes)) for name, yes in found.items()}
     return Trial(question, mechanism.local_epsilon, question.exact(mechanism), shares)
 
 
 def _finished(
     trials: Sequence[Trial],
-    questions: Sequence[Question],
+    questions: Sequence[Success],
     build: Callable[[float], LocalRandomizer],
     mean_cosine: dict[float, dict[str, float]],
 ) -> Trials:
@@ -412,7 +411,7 @@ def _finished(
 
 
 def _reached(
-    question: Question,
+    question: Success,
     chance: float,
     trials: Sequence[Trial],
     build: Callable[[float], LocalRandomizer],

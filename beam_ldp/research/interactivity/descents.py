@@ -15,9 +15,7 @@ Source: specification of interactivity, section 6.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,62 +24,6 @@ from scipy import stats
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 
 MOST_VOTES = 2**40
-
-
-def path_of(labels: Sequence[Sequence[int]], children: int) -> tuple[int, ...]:
-    """The labels on the way down: those of the nodes that each label leads to, from the root.
-
-    Args:
-        labels: `labels[i][node]` is the child to go to from that node of level i, from 0.
-        children: of each node.
-
-    >>> path_of([[1], [0, 2], [0, 0, 0, 0, 0, 1]], children=3)
-    (1, 2, 1)
-    """
-    check_integer("children", children, 2)
-    node, path = 0, []
-    for level in labels:
-        path.append(level[node])
-        node = children * node + path[-1]
-    return tuple(path)
-
-
-@dataclass(frozen=True)
-class HashedLabels:
-    """A random tree too large to be held: each label is a hash of its place, made when asked for.
-
-    The last level of the paper's tree has `depth^(4 (depth - 1))` labels. Labels are uniform but
-    for one part in 2^96 of children below 2^32.
-
-    Args:
-        seed: of the tree; not a secret.
-        children: of each node.
-
-    >>> tree = HashedLabels(seed=1, children=4096)
-    >>> path = tree.path(8)
-    >>> len(path), path == tree.path(8), tree.label(7, 4096**7 - 1) < 4096
-    (8, True, True)
-    """
-
-    seed: int
-    children: int
-
-    def __post_init__(self) -> None:
-        check_integer("children", self.children, 2, 1 << 32)
-
-    def label(self, level: int, node: int) -> int:
-        """The child to go to from a node of a level, both counted from 0."""
-        place = f"{self.seed},{level},{node}".encode()
-        word = int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "big")
-        return word % self.children
-
-    def path(self, depth: int) -> tuple[int, ...]:
-        """The labels on the way down, in O(depth)."""
-        node, path = 0, []
-        for level in range(depth):
-            path.append(self.label(level, node))
-            node = self.children * node + path[-1]
-        return tuple(path)
 
 
 def level_kernel(depth: int, level: int, epsilon: float) -> np.ndarray:
@@ -161,14 +103,6 @@ class Descent:
                 (low, middle) if self._failure_of(middle) <= self.failure else (middle, high)
             )
         return 2 * high + 1
-
-    @property
-    def votes_by_hoeffding(self) -> int:
-        """The same in closed form, larger."""
-        contrast = math.tanh(self.epsilon / 2)
-        return math.ceil(
-            8 * self.depth**2 / contrast**2 * math.log(self.bits * self.depth / self.failure)
-        )
 
     @property
     def votes_of_the_paper(self) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
-from beam_ldp.research.interactivity.sequential import Question, SequentialPrice
+from beam_ldp.research.interactivity.sequential import Ask, SequentialPrice
 from beam_ldp.research.interactivity.waves import Answers
 
 MOST_DATA = 1 << 16  # places in all: a kernel has a row for each
@@ -131,12 +131,12 @@ class PlaceSearch:
             int(np.argmax(np.bincount(answers, minlength=self.children))) for answers in finished
         )
 
-    def rounds(self, finished: Answers) -> list[Question]:
+    def rounds(self, finished: Answers) -> list[Ask]:
         """The questions of the next wave: the protocol, for `WavePlan`."""
         if len(finished) == self.depth:
             return []
         kernel, step = self.kernel(self.path(finished)), 0 if self.again else len(finished)
-        return [Question((step, number), kernel) for number in range(self.votes)]
+        return [Ask((step, number), kernel) for number in range(self.votes)]
 
     def _named(self, fraction: float) -> float:
         """Probability that a random person names a child that this fraction know.

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
-from beam_ldp.research.interactivity.sequential import Question, SequentialPrice
+from beam_ldp.research.interactivity.sequential import Ask, SequentialPrice
 from beam_ldp.research.interactivity.waves import Answers
 
 MOST_VOTES = 2**40
@@ -125,13 +125,13 @@ class QuantileSearch:
             low, high = (low, middle) if sum(answers) >= self.decisive else (middle + 1, high)
         return low, high
 
-    def rounds(self, finished: Answers) -> list[Question]:
+    def rounds(self, finished: Answers) -> list[Ask]:
         """The questions of the next wave: the protocol, for `WavePlan`."""
         low, high = self.interval(finished)
         if low == high:
             return []
         kernel, step = self.kernel((low + high) // 2), 0 if self.again else len(finished)
-        return [Question((step, number), kernel) for number in range(self.votes)]
+        return [Ask((step, number), kernel) for number in range(self.votes)]
 
     @cached_property
     def _test(self) -> tuple[int, int]:

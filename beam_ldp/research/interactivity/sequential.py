@@ -29,14 +29,14 @@ MOST_TRANSCRIPTS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Ask:
     """Who is asked what: a name of a (virtual) person, and the kernel of the answer."""
 
     user: Hashable
     kernel: np.ndarray
 
 
-Protocol = Callable[[tuple[int, ...]], Question | None]
+Protocol = Callable[[tuple[int, ...]], Ask | None]
 """The next question, given the answers so far; `None` at the end. Deterministic."""
 
 
@@ -188,7 +188,7 @@ class Step:
     """
 
     answers: tuple[int, ...]
-    question: Question | None
+    question: Ask | None
     logs: Mapping[Hashable, np.ndarray]
 
     def probability(self, distribution: np.ndarray) -> float:
@@ -225,7 +225,7 @@ def protocol_epsilon(protocol: Protocol) -> float:
     """The exact local epsilon of a protocol, by enumeration.
 
     >>> response = np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> twice = lambda answers: Question(0, response) if len(answers) < 2 else None
+    >>> twice = lambda answers: Ask(0, response) if len(answers) < 2 else None
     >>> round(protocol_epsilon(twice), 6)
     2.197225
     """
@@ -262,7 +262,7 @@ def convert(
         rest: epsilon of the decomposed answer; as `epsilon` if none.
 
     >>> response = np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> twice = lambda answers: Question(0, response) if len(answers) < 2 else None
+    >>> twice = lambda answers: Ask(0, response) if len(answers) < 2 else None
     >>> price = convert(twice, np.array([0.5, 0.5]), math.log(9))
     >>> print(f"{price.epsilon:.4f} {price.people:.4f}")
     2.1972 2.6667

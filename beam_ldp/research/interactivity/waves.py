@@ -30,7 +30,7 @@ from beam_ldp.research.interactivity.kernels import IntegerKernel, kernel_epsilo
 from beam_ldp.research.interactivity.sequential import (
     Mode,
     Protocol,
-    Question,
+    Ask,
     follow_up,
     wave_size,
 )
@@ -38,7 +38,7 @@ from beam_ldp.research.interactivity.sequential import (
 Answers = tuple[tuple[int, ...], ...]
 """Of a protocol so far: wave by wave, the answers to its questions."""
 
-Rounds = Callable[[Answers], Sequence[Question]]
+Rounds = Callable[[Answers], Sequence[Ask]]
 """The questions of the next wave, given the answers of all before; none at the end. Deterministic,
 and each wave asks nobody twice."""
 
@@ -46,7 +46,7 @@ and each wave asks nobody twice."""
 def one_by_one(rounds: Rounds) -> Protocol:
     """The same protocol, a question at a time: what is enumerated, simulated and priced."""
 
-    def protocol(answers: tuple[int, ...]) -> Question | None:
+    def protocol(answers: tuple[int, ...]) -> Ask | None:
         waves: Answers = ()
         while questions := rounds(waves):
             if len(answers) < len(questions):
@@ -176,7 +176,7 @@ class WavePlan:
             kept within `epsilon` by a likelihood filter, not by a sum.
 
     >>> response = np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> twice = lambda answers: [Question("ada", response)] if len(answers) < 2 else []
+    >>> twice = lambda answers: [Ask("ada", response)] if len(answers) < 2 else []
     >>> plan = WavePlan(twice, epsilon=2.2, beta=0.01)
     >>> first = plan.wave(Progress())
     >>> first.people
@@ -251,7 +251,7 @@ class WavePlan:
         last = max(last, progress.last)
         return Progress(finished, answers, progress.runs + 1, max(people, progress.people), last)
 
-    def _questions(self, finished: Answers) -> Sequence[Question]:
+    def _questions(self, finished: Answers) -> Sequence[Ask]:
         questions = self.rounds(finished)
         if len({question.user for question in questions}) < len(questions):
             raise ValueError(
@@ -310,7 +310,7 @@ class _Once(_Asks):
         self._fresh = wave_size(plan.epsilon, plan.beta, plan.mode)
 
     def ask(
-        self, number: int, question: Question, before: np.ndarray | None, coins: np.ndarray
+        self, number: int, question: Ask, before: np.ndarray | None, coins: np.ndarray
     ) -> None:
         """Put a question to somebody new, or to fresh people in place of somebody."""
         plan = self._plan
@@ -341,7 +341,7 @@ class _Again(_Asks):
         self._asked: dict[int, int] = {}  # number of the question by rank
 
     def ask(
-        self, number: int, question: Question, before: np.ndarray | None, coins: np.ndarray
+        self, number: int, question: Ask, before: np.ndarray | None, coins: np.ndarray
     ) -> None:
         """Put a question to the person it is for, if that person's budget still fits it."""
         logs, budget = np.log(check_kernel(question.kernel)), self._plan.epsilon

@@ -243,7 +243,7 @@ def compare(
     for entry in methods():
         if conjectured or _status(entry, schedule) != "conjectured":
             say(entry.name)
-            method_prices.append(_price(entry, schedule, delta))
+            prices.append(_price(entry, schedule, delta))
     return sorted(prices, key=_place)
 
 

@@ -51,7 +51,6 @@ from beam_ldp.research.attacks.messages import (
     noise_per_coordinate,
     read_messages,
     value_chance,
-    word_chances,
     words_found,
 )
 
@@ -227,7 +226,7 @@ def test_cosines_of_nothing_are_zero():
 @pytest.mark.exact
 def test_words_without_a_message_are_the_commonest_and_without_noise_the_own():
     target = SparseTarget(items=10, domain=300, precision=0.5, recall=0.5)
-    words = np.random.default_rng(2).random((6, 300)) < word_chances(target)
+    words = np.random.default_rng(2).random((6, 300)) < target.chances
     blind = guess_words(target, words.astype(float), noise=1e12)
     sizes = blind.sum(axis=1)
     assert (np.diff(blind.astype(int), axis=1) <= 0).all()  # the commonest, and no gap
@@ -270,15 +269,15 @@ def test_directions_are_found_and_named_as_often_as_computed(kind: type[MeanRand
 def test_words_are_found_less_often_than_proved(kind: type[MeanRandomizer]) -> None:
     """More with more budget, never above the bound; false alarms below 1e-6 (200 people)."""
     target = SparseTarget(items=5, domain=60, precision=0.8, recall=0.6)
-    words = np.random.default_rng(6).random((200, 60)) < word_chances(target)
-    centred = words - word_chances(target)
+    words = np.random.default_rng(6).random((200, 60)) < target.chances
+    centred = words - target.chances
     lengths = np.linalg.norm(centred, axis=1, keepdims=True)
     sphere = {"inputs": "sphere"} if kind is PrivUnit else {}
     shares = []
     for epsilon in (1.0, 400.0):
         mechanism = kind(60, epsilon, **sphere)
         sent = mechanism.randomize(centred / lengths, rng=np.random.default_rng(7))
-        readings = read_messages(mechanism, sent) * lengths.mean() + word_chances(target)
+        readings = read_messages(mechanism, sent) * lengths.mean() + target.chances
         noise = noise_per_coordinate(mechanism) * float(np.mean(lengths**2))
         guesses = guess_words(target, readings, noise)
         shares.append(Share(int(words_found(target, guesses, words).sum()), 200))

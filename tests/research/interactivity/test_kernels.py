@@ -19,7 +19,7 @@ from beam_ldp.research.interactivity.kernels import (
     kernel_delta,
     kernel_epsilon,
 )
-from beam_ldp.research.interactivity.sequential import Question, protocol_epsilon
+from beam_ldp.research.interactivity.sequential import Ask, protocol_epsilon
 
 
 def random_kernel(
@@ -148,10 +148,10 @@ def test_no_transcript_that_the_filter_lets_through_tells_more_than_the_budget(s
     def asked(answers: tuple[int, ...]) -> np.ndarray:
         return random_kernel(np.random.default_rng([seed, *answers]), 3, 2, spread=0.8)
 
-    def protocol(answers: tuple[int, ...]) -> Question | None:
+    def protocol(answers: tuple[int, ...]) -> Ask | None:
         kernel = asked(answers)
         fits = len(answers) < 5 and person(answers).fits(kernel)
-        return Question("a person", kernel) if fits else None
+        return Ask("a person", kernel) if fits else None
 
     assert 0 < protocol_epsilon(protocol) <= 1.0 + 1e-9
 

@@ -15,7 +15,7 @@ from beam_ldp.research.interactivity.sequential import (
     Mode,
     NotEnoughUsersError,
     Protocol,
-    Question,
+    Ask,
     SequentialPrice,
     acceptance,
     convert,
@@ -40,39 +40,39 @@ def response(epsilon: float) -> np.ndarray:
     return np.array([[told, 1 - told], [1 - told, told]])
 
 
-def three_times(answers: tuple[int, ...]) -> Question | None:
-    return Question("one", response(0.5)) if len(answers) < 3 else None
+def three_times(answers: tuple[int, ...]) -> Ask | None:
+    return Ask("one", response(0.5)) if len(answers) < 3 else None
 
 
 def random_protocol(seed: int) -> Protocol:
     """Three virtual people and four rounds: who is asked what depends on all answers so far."""
 
-    def protocol(answers: tuple[int, ...]) -> Question | None:
+    def protocol(answers: tuple[int, ...]) -> Ask | None:
         if len(answers) == 4:
             return None
         random = np.random.default_rng([seed, len(answers), *answers])
-        return Question(int(random.integers(3)), random_kernel(random, 3, 2, spread=0.7))
+        return Ask(int(random.integers(3)), random_kernel(random, 3, 2, spread=0.7))
 
     return protocol
 
 
-def median_search(answers: tuple[int, ...]) -> Question | None:
+def median_search(answers: tuple[int, ...]) -> Ask | None:
     """Three people look for a median of 0..3 by two thresholds; who answered is asked again."""
     if len(answers) == 6:
         return None
     above = sum(answers[:3]) >= 2
     threshold = 2 if len(answers) < 3 else (3 if above else 1)
     told = response(0.5)
-    return Question(
+    return Ask(
         len(answers) % 3, np.stack([told[int(value >= threshold)] for value in range(4)])
     )
 
 
-def descent(answers: tuple[int, ...]) -> Question | None:
+def descent(answers: tuple[int, ...]) -> Ask | None:
     """Two people go down three levels; each knows a bit of one of them."""
     if len(answers) == 6:
         return None
-    return Question(len(answers) % 2, level_kernel(3, len(answers) // 2, 1.0))
+    return Ask(len(answers) % 2, level_kernel(3, len(answers) // 2, 1.0))
 
 
 PROTOCOLS = [random_protocol(seed) for seed in range(12)] + [median_search, descent, three_times]
@@ -124,14 +124,14 @@ def test_three_answers_of_one_person() -> None:
     assert found["tight"].epsilon == pytest.approx(2.5, abs=1e-12)
 
 
-def uneven_question(answers: tuple[int, ...]) -> Question | None:
+def uneven_question(answers: tuple[int, ...]) -> Ask | None:
     """Asked again only after a 0; the second kernel has columns of 0.1 and 0.5."""
     if not answers:
-        return Question("one", response(0.9))
+        return Ask("one", response(0.9))
     rare = math.expm1(0.5) / math.expm1(0.6)
     often = rare * math.exp(0.1)
     return (
-        Question("one", np.array([[often, 1 - often], [rare, 1 - rare]]))
+        Ask("one", np.array([[often, 1 - often], [rare, 1 - rare]]))
         if answers == (0,)
         else None
     )
@@ -145,11 +145,11 @@ def test_the_least_weight_costs_by_the_least_column() -> None:
     assert convert(uneven_question, UNEVEN, 1.0, "plain").epsilon <= 1.0 + 1e-12
 
 
-def later_tells_more(answers: tuple[int, ...]) -> Question | None:
+def later_tells_more(answers: tuple[int, ...]) -> Ask | None:
     rows = [[0.4550542339, 0.5449457661], [0.1015363241, 0.8984636759]]
     if not answers:
-        return Question("one", response(0.5))
-    return Question("one", np.array(rows)) if answers == (1,) else None
+        return Ask("one", response(0.5))
+    return Ask("one", np.array(rows)) if answers == (1,) else None
 
 
 def test_a_later_question_may_cost_more_than_the_protocol() -> None:
@@ -350,7 +350,7 @@ def test_refusals_name_what_is_allowed() -> None:
     with pytest.raises(ValueError, match="at most 5 transcripts"):
         list(walk(three_times, most=5))
     with pytest.raises(ValueError, match="probabilities above 0"):
-        list(walk(lambda answers: Question(0, np.eye(2))))
+        list(walk(lambda answers: Ask(0, np.eye(2))))
     with pytest.raises(ValueError, match="rounds"):
         SequentialPrice(10, 5, 1.0, 1.0)
 

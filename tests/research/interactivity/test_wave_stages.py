@@ -16,7 +16,7 @@ from beam_ldp.research.interactivity.places import PlaceSearch
 from beam_ldp.research.interactivity.quantiles import QuantileSearch
 from beam_ldp.research.interactivity.sequential import (
     NotEnoughUsersError,
-    Question,
+    Ask,
     protocol_epsilon,
 )
 from beam_ldp.research.interactivity.wave_stages import AskWave, WaveNoise, run_waves
@@ -38,11 +38,11 @@ IDS, KEY = np.arange(300), bytes(range(32))
 DATA = (IDS % 3 > 0).astype(np.int64)
 
 
-def rounds(answers: Answers) -> list[Question]:
+def rounds(answers: Answers) -> list[Ask]:
     """Three people, then one of them again, whom the answers choose."""
     if not answers:
-        return [Question(name, response(0.6)) for name in range(3)]
-    return [Question(sum(answers[0]) % 3, response(0.6))] if len(answers) == 1 else []
+        return [Ask(name, response(0.6)) for name in range(3)]
+    return [Ask(sum(answers[0]) % 3, response(0.6))] if len(answers) == 1 else []
 
 
 PLAN = WavePlan(rounds, protocol_epsilon(one_by_one(rounds)), beta=0.6, seed=4)

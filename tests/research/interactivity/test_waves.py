@@ -17,7 +17,7 @@ from scipy import stats
 from beam_ldp.research.interactivity.kernels import IntegerKernel, kernel_epsilon
 from beam_ldp.research.interactivity.sequential import (
     Mode,
-    Question,
+    Ask,
     follow_up,
     protocol_epsilon,
     walk,
@@ -36,25 +36,25 @@ from .test_kernels import random_kernel
 from .test_sequential import MODES, UNEVEN, response
 
 
-def two_people(answers: Answers) -> list[Question]:
+def two_people(answers: Answers) -> list[Ask]:
     """Both answer a bit; then one of them, as both bits say, is asked again, and somebody new."""
     if not answers:
-        return [Question("ada", response(0.5)), Question("bob", response(0.7))]
+        return [Ask("ada", response(0.5)), Ask("bob", response(0.7))]
     if len(answers) == 1:
         again = "ada" if sum(answers[0]) == 1 else "bob"
-        return [Question(again, response(0.4)), Question("eve", response(0.9))]
+        return [Ask(again, response(0.4)), Ask("eve", response(0.9))]
     return []
 
 
 def random_rounds(seed: int) -> Any:
     """Three people, three waves of two questions, which depend on all answers so far."""
 
-    def rounds(answers: Answers) -> list[Question]:
+    def rounds(answers: Answers) -> list[Ask]:
         if len(answers) == 3:
             return []
         random = np.random.default_rng([seed, *itertools.chain(*answers)])
         asked = random.permutation(3)[:2].tolist()
-        return [Question(user, random_kernel(random, 2, 2, spread=0.6)) for user in asked]
+        return [Ask(user, random_kernel(random, 2, 2, spread=0.6)) for user in asked]
 
     return rounds
 
@@ -316,12 +316,12 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="seed"):
         WavePlan(two_people, 1.0, seed=-1)
     with pytest.raises(ValueError, match="a wave must ask nobody twice"):
-        WavePlan(lambda _: [Question("ada", response(0.5))] * 2, 1.0).wave(Progress())
-    uneven = [Question("ada", response(0.5)), Question("bob", np.full((3, 2), 0.5))]
+        WavePlan(lambda _: [Ask("ada", response(0.5))] * 2, 1.0).wave(Progress())
+    uneven = [Ask("ada", response(0.5)), Ask("bob", np.full((3, 2), 0.5))]
     with pytest.raises(ValueError, match="the same number of data"):
         WavePlan(lambda _: uneven, 1.0).wave(Progress())
     with pytest.raises(ValueError, match="probabilities above 0"):
-        WavePlan(lambda _: [Question("ada", np.eye(2))], 1.0).wave(Progress())
+        WavePlan(lambda _: [Ask("ada", np.eye(2))], 1.0).wave(Progress())
 
 
 def test_an_epsilon_below_what_the_protocol_tells_is_refused_before_anybody_is_asked() -> None:
