@@ -13,20 +13,20 @@ import click
 import numpy as np
 import pyarrow as pa
 
+from beam_ldp.decisions.bandits.central import CentralSums
+from beam_ldp.decisions.bandits.elimination import LinearBandit, Model
+from beam_ldp.decisions.bandits.noise import bit_randomizer
+from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.simulating import directions
+from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
+from beam_ldp.decisions.stages.reward_sums import PrivateSums
+from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.pipelines.flags import whole
 from beam_ldp.pipelines.jobs.results import RELEASES, WriteResults, read_all
-from beam_ldp.protocols.bandits.central import CentralSums
-from beam_ldp.protocols.bandits.elimination import LinearBandit, Model
-from beam_ldp.protocols.bandits.noise import bit_randomizer
-from beam_ldp.protocols.bandits.progress import Heard, Progress
-from beam_ldp.protocols.bandits.simulating import directions
-from beam_ldp.protocols.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.reward_sums import PrivateSums
-from beam_ldp.transforms.rewards import RewardQuery
 
 RESULTS = Path(__file__).parent / "results"
 MODELS: tuple[Model, ...] = ("shuffled", "local", "central")

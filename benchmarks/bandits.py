@@ -20,7 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.views.bandits import plot
+from beam_ldp.decisions.bandits.elimination import LinearBandit
+from beam_ldp.decisions.bandits.simulating import (
+    VARIANTS,
+    Curve,
+    circle,
+    directions,
+    run_in_law,
+    simulate,
+)
+from beam_ldp.decisions.commands.bandit.forecast import plot
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -31,15 +40,6 @@ from beam_ldp.pipelines.views.pictures import (
     bare,
     figure_with,
     png,
-)
-from beam_ldp.protocols.bandits.elimination import LinearBandit
-from beam_ldp.protocols.bandits.simulating import (
-    VARIANTS,
-    Curve,
-    circle,
-    directions,
-    run_in_law,
-    simulate,
 )
 
 Row = dict[str, Any]

@@ -27,10 +27,10 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+from beam_ldp.decisions.bandits.contexts import ContextualActions
+from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
+from beam_ldp.decisions.bandits.laws import ContextLaw, choices
 from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, GRID, TRUTH, bare, figure_with, png
-from beam_ldp.protocols.bandits.contexts import ContextualActions
-from beam_ldp.protocols.bandits.elimination import Batch, LinearBandit
-from beam_ldp.protocols.bandits.laws import ContextLaw, choices
 from benchmarks.contextual_baselines import (
     Ridge,
     accuracy_of,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
-from beam_ldp.experiments import BitChannel
-from beam_ldp.experiments.looks import binomial_law
+from beam_ldp.decisions import BitChannel
+from beam_ldp.decisions.experiments.looks import binomial_law
 
 Floats = NDArray[np.float64]
 Tail = Callable[[Floats], Floats]  # probability that a noise exceeds a number

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.experiments import (
+from beam_ldp.decisions import (
     ArmCounts,
     ExperimentPlan,
     design_compound,
     design_experiment,
     separate_hulls,
 )
-from beam_ldp.experiments.arms import arms_power
-from beam_ldp.experiments.channel import NO_NOISE
-from beam_ldp.experiments.designing import people_needed
+from beam_ldp.decisions.experiments.arms import arms_power
+from beam_ldp.decisions.experiments.channel import NO_NOISE
+from beam_ldp.decisions.experiments.designing import people_needed
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,

@@ -52,6 +52,10 @@ def _program(module: str, summary: str) -> Command:
     return Command(f"beam_ldp.pipelines.usage.{module}:USAGE", summary, in_jobs=True)
 
 
+def _decision(target: str, summary: str, in_jobs: bool = False) -> Command:
+    return Command(f"beam_ldp.decisions.commands.{target}", summary, in_jobs)
+
+
 def _click(module: str, summary: str) -> Command:
     return Command(f"beam_ldp.pipelines.{module}:{module}", summary)
 
@@ -70,8 +74,10 @@ COMMANDS = {
     "heavy-hitters": _program(
         "heavy_hitters", "Which words do many people hold, where nobody listed them?"
     ),
-    "ab-test run": _program(
-        "ab_test", "Randomize outcomes, count each arm, and decide as a design says."
+    "ab-test run": _decision(
+        "usage:RUN",
+        "Randomize outcomes, count each arm, and decide as a design says.",
+        in_jobs=True,
     ),
     "randomize": _program(
         "randomize", "What a device runs: values of a file become packed reports."
@@ -79,14 +85,16 @@ COMMANDS = {
     "collect": _program(
         "collect", "How often does each value occur, from reports that devices have sent?"
     ),
-    "ab-test decide": _program(
-        "ab_test_decide", "The same from reports that devices have sent."
+    "ab-test decide": _decision(
+        "usage:DECIDE", "The same from reports that devices have sent.", in_jobs=True
     ),
-    "bandit advance": _program(
-        "bandit_advance", "Decide the open batch from its rewards; write the next, or the winner."
+    "bandit advance": _decision(
+        "usage:ADVANCE",
+        "Decide the open batch from its rewards; write the next, or the winner.",
+        in_jobs=True,
     ),
-    "bandit collect": _program(
-        "bandit_collect", "The same from reports that devices have sent."
+    "bandit collect": _decision(
+        "usage:COLLECT", "The same from reports that devices have sent.", in_jobs=True
     ),
     "train": _program(
         "train", "Train a model by federated learning, with the privacy cost of every round."
@@ -98,16 +106,17 @@ COMMANDS = {
     "check": _function(
         "check", "Is everything as it must be, before a budget moves or a worker starts?"
     ),
-    "ab-test": _click(
-        "ab_test", "Experiments on randomized outcomes: `ab-test design`, then `ab-test run`."
+    "ab-test": _decision(
+        "ab_test.group:ab_test",
+        "Experiments on randomized outcomes: `ab-test design`, then `ab-test run`."
     ),
     "audit": _click("audit", "Recompute every privacy cost and check that nothing was changed."),
     "audit-interactivity": Command(
         "beam_ldp.research.interactivity.command:audit_interactivity",
         "Who was asked what, from a log: costs, retries, adaptivity.",
     ),
-    "bandit": _click(
-        "bandit",
+    "bandit": _decision(
+        "bandit.group:bandit",
         "Which action is best, from randomized rewards: `bandit plan`, then `bandit start`.",
     ),
     "budget": _click("budget", "Grant privacy budgets, and see what is left of them."),
@@ -174,6 +183,12 @@ def usage_of(program: str) -> Usage:
     if (found := usage_or_none(program)) is None:
         raise LookupError(f"no program {program}")
     return found
+
+
+def asked_on_devices(usage: Usage, question: Mapping[str, Any]) -> Usage | None:
+    """The program whose question devices are asked; None for a question of their own."""
+    asked = (usage_of(kind) for kind in usage.asks)
+    return next((one for one in asked if question.keys() & set(one.of_devices)), None)
 
 
 def program_of(usage: Usage) -> Any:

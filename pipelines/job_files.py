@@ -22,7 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.pipelines.commands import PROGRAMS, job_name, program_of, usage_of, usage_or_none
+from beam_ldp.pipelines.commands import (
+    PROGRAMS,
+    asked_on_devices,
+    job_name,
+    program_of,
+    usage_of,
+    usage_or_none,
+)
 from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
@@ -363,9 +370,8 @@ def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, A
 
 def _kind_told(usage: Usage, values: Mapping[str, Any]) -> str:
     """What devices are asked."""
-    for kind in usage.asks:
-        if values.keys() & set(usage_of(kind).of_devices):
-            return kind
+    if (asked := asked_on_devices(usage, values)) is not None:
+        return asked.question
     return "frequency" if "domain" in values or "bins" in values else "mean"
 
 

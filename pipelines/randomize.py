@@ -249,7 +249,7 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
         show(done, Console())
 
 
-def _run(given: Arguments, console: Console) -> int:
+def _as_told(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file. Raises as `check` and `execute` do."""
     device = check(given)
     if device.settings.only_plan:
@@ -259,7 +259,7 @@ def _run(given: Arguments, console: Console) -> int:
     return DONE
 
 
-PROGRAM = Program(USAGE, _run, _check)
+PROGRAM = Program(USAGE, _as_told, _check)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -54,7 +54,6 @@ from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_sh
 if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
     from beam_ldp.transforms.odometer import PerPersonFilter
-    from beam_ldp.transforms.outcomes import PrivateExperiment, decide_releases
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -101,7 +100,6 @@ __all__ = [
     "MismatchError",
     "PerPersonFilter",
     "PrivateEstimate",
-    "PrivateExperiment",
     "PrivateFrequencies",
     "PrivateHeavyHitters",
     "PrivateMean",
@@ -132,7 +130,6 @@ __all__ = [
     "arrow_schema",
     "as_record",
     "bigquery_schema",
-    "decide_releases",
     "read_shuffled_reports",
     "rows_of",
     "sql_table",
@@ -153,10 +150,6 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.odometer import PerPersonFilter
 
         return PerPersonFilter
-    if name in ("PrivateExperiment", "decide_releases"):
-        from beam_ldp.transforms import outcomes
-
-        return getattr(outcomes, name)
     if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 

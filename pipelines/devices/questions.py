@@ -8,12 +8,13 @@ import json
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
+from beam_ldp.pipelines.commands import loaded
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
@@ -22,16 +23,20 @@ from beam_ldp.randomizers.checks import check_fraction, check_integer, check_pos
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
-from beam_ldp.randomizers.mean import ScalarMean, SplitAndMixMean
+from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import SettingError
-from beam_ldp.transforms.outcomes import outcome_digest
 from beam_ldp.transforms.questions import LevelsQuestion
-from beam_ldp.transforms.rewards import reward_digest
 
 
 class DeviceQuestion(ABC):
-    """Several lists, or a number."""
+    """What a report is about.
+
+    Attributes:
+        answered_by: "module:class" of the `DeviceValues` that answer it where it was published.
+    """
+
+    answered_by: ClassVar[str] = "beam_ldp.pipelines.devices.word_levels:WordValues"
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -56,29 +61,26 @@ class DeviceQuestion(ABC):
     def values(self) -> bytes:
         """The digest of lists, bins or tree, as the identity of the release has it."""
 
+    @classmethod
+    @abstractmethod
+    def from_json(cls, found: dict[str, Any]) -> DeviceQuestion:
+        """Inverse of `to_json`, whose keys are there. Raises ValueError."""
+
     @staticmethod
     def from_text(text: Any) -> DeviceQuestion:
         """Inverse of `text`. Raises ValueError."""
         found = json.loads(text) if isinstance(text, str) else None
-        if isinstance(found, dict) and set(found) == {"columns", "lists"}:
-            return DeviceListsQuestion(_names(found["columns"]), _names(found["lists"]))
-        if isinstance(found, dict) and set(found) == {"column", "plan", "look"}:
-            column, plan = _names([found["column"], found["plan"]])
-            return DeviceOutcomeQuestion(column, plan, found["look"])
-        if isinstance(found, dict) and set(found) == {"column", "batch", "plays"}:
-            column, batch = _names([found["column"], found["batch"]])
-            return DeviceRewardQuestion(column, batch, _names(found["plays"]))
-        if isinstance(found, dict) and set(found) == {"columns", "promised", "trusted"}:
-            return DeviceSharesQuestion.from_json(found)
-        if isinstance(found, dict) and set(found) == _OF_WORDS:
-            return DeviceWordsQuestion.from_json(found)
-        if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
-            (column,) = _names([found["column"]])
-            return DeviceNumberQuestion(column, _number_question(found))
-        raise ValueError(
-            "questions must be the text of a JSON object about lists, a number, an experiment, a "
-            "bandit's batch, words or shares"
-        )
+        keys = frozenset(found) if isinstance(found, dict) else frozenset()
+        kind = next((kind for all_keys, kind in _KINDS if keys == all_keys), None)
+        if kind is None and {"column", "edges"} <= keys <= _OF_NUMBER:
+            kind = f"{__name__}:DeviceNumberQuestion"
+        if kind is None:
+            raise ValueError(
+                "questions must be the text of a JSON object about lists, a number, an experiment, "
+                "a bandit's batch, words or shares"
+            )
+        made: DeviceQuestion = loaded(kind).from_json(found)
+        return made
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ class DeviceListsQuestion(DeviceQuestion):
 
     def to_json(self) -> dict[str, Any]:
         return {"columns": list(self.columns), "lists": list(self.lists)}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> DeviceListsQuestion:
+        return cls(names_in(found["columns"]), names_in(found["lists"]))
 
     @property
     def asked_columns(self) -> tuple[str, ...]:
@@ -141,6 +147,11 @@ class DeviceNumberQuestion(DeviceQuestion):
             }
         return found
 
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> DeviceNumberQuestion:
+        (column,) = names_in([found["column"]])
+        return cls(column, _number_question(found))
+
     @property
     def asked_columns(self) -> tuple[str, ...]:
         return (self.column,)
@@ -164,78 +175,6 @@ class DeviceNumberQuestion(DeviceQuestion):
 
 
 @dataclass(frozen=True)
-class DeviceOutcomeQuestion(DeviceQuestion):
-    """Whether a person of an experiment has the outcome.
-
-    Attributes:
-        column: with the outcome.
-        plan: digest of the experiment's plan, in hexadecimal.
-        look: which of its looks, from 1.
-    """
-
-    column: str
-    plan: str
-    look: int
-
-    def __post_init__(self) -> None:
-        if len(self.plan) != 64 or set(self.plan) - set("0123456789abcdef"):
-            raise ValueError("questions: plan must be 32 bytes in hexadecimal")
-        if type(self.look) is not int or self.look < 1:
-            raise ValueError("questions: look must be an integer >= 1")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"column": self.column, "plan": self.plan, "look": self.look}
-
-    @property
-    def asked_columns(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    @property
-    def values(self) -> bytes:
-        return outcome_digest(self.plan, self.look)
-
-    def check_fits(self, randomizer: LocalRandomizer) -> None:
-        if not isinstance(randomizer, FrequencyOracle) or randomizer.domain_size != 2:
-            raise ValueError("release terms contradict themselves: an outcome is a bit")
-
-
-@dataclass(frozen=True)
-class DeviceRewardQuestion(DeviceQuestion):
-    """What a person's reward was, in one batch of a bandit.
-
-    Attributes:
-        column: with the reward, from -1 to 1.
-        batch: its digest, in hexadecimal.
-        plays: that the batch asks about; a report says which of them it is of.
-    """
-
-    column: str
-    batch: str
-    plays: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.batch) != 64 or set(self.batch) - set("0123456789abcdef"):
-            raise ValueError("questions: batch must be 32 bytes in hexadecimal")
-        if not self.plays or len(set(self.plays)) < len(self.plays):
-            raise ValueError("questions: plays must be distinct names")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"column": self.column, "batch": self.batch, "plays": list(self.plays)}
-
-    @property
-    def asked_columns(self) -> tuple[str, ...]:
-        return (self.column,)
-
-    @property
-    def values(self) -> bytes:
-        return reward_digest(self.batch)
-
-    def check_fits(self, randomizer: LocalRandomizer) -> None:
-        if not isinstance(randomizer, ScalarMean) or randomizer.radius != 1.0:
-            raise ValueError("release terms contradict themselves: a reward lies in [-1, 1]")
-
-
-@dataclass(frozen=True)
 class DeviceSharesQuestion(DeviceQuestion):
     """Vectors in shares: what people are promised, of whom nothing but the collector's word and the
     noise of the others protects one.
@@ -250,6 +189,8 @@ class DeviceSharesQuestion(DeviceQuestion):
         min_reports: envelopes without which nothing is released.
         honest_fraction: share of these, at least, that were made as the protocol says.
     """
+
+    answered_by = "beam_ldp.pipelines.devices.shares:ShareValues"
 
     columns: tuple[str, ...]
     epsilon: float
@@ -272,7 +213,7 @@ class DeviceSharesQuestion(DeviceQuestion):
     def from_json(cls, found: dict[str, Any]) -> DeviceSharesQuestion:
         """Inverse of `to_json`. Raises ValueError."""
         try:
-            made = cls(_names(found["columns"]), **found["promised"])
+            made = cls(names_in(found["columns"]), **found["promised"])
         except TypeError:
             raise ValueError("questions hold a value of the wrong type") from None
         if made.to_json() != found:
@@ -429,7 +370,24 @@ _OF_NUMBER = {"column", "edges", "fan_out", "quantiles", "between"}
 _OF_WORDS = {"column", "search", "candidates", "received", "min_reports", "honest_fraction"}
 
 
-def _names(found: Any) -> tuple[str, ...]:
+# By the keys of their text. Those of other rooms are loaded where they are met.
+_KINDS = (
+    ({"columns", "lists"}, f"{__name__}:DeviceListsQuestion"),
+    ({"columns", "promised", "trusted"}, f"{__name__}:DeviceSharesQuestion"),
+    (_OF_WORDS, f"{__name__}:DeviceWordsQuestion"),
+    (
+        {"column", "plan", "look"},
+        "beam_ldp.decisions.commands.ab_test.devices:DeviceOutcomeQuestion",
+    ),
+    (
+        {"column", "batch", "plays"},
+        "beam_ldp.decisions.commands.bandit.published:DeviceRewardQuestion",
+    ),
+)
+
+
+def names_in(found: Any) -> tuple[str, ...]:
+    """Names of a list that may hold anything. Raises ValueError."""
     if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
         raise ValueError("questions must be a list of names, and lists a list of digests")
     return tuple(found)

@@ -86,7 +86,6 @@ class ShareValues(DeviceValues):
     Args:
         given: what was asked for.
         release: what was published.
-        asked: what it promises.
 
     Raises:
         SettingError: where the flags say what the release has decided, or do not fit; without
@@ -97,7 +96,9 @@ class ShareValues(DeviceValues):
     settings: MeanSettings
     program: Mean
 
-    def __init__(self, given: Arguments, release: ReleaseFile, asked: DeviceSharesQuestion) -> None:
+    def __init__(self, given: Arguments, release: ReleaseFile) -> None:
+        asked = release.asked
+        assert isinstance(asked, DeviceSharesQuestion)
         usage = randomize.USAGE
         refuse_decided(given, _TAKEN, "shares")
         need(usage, given, "source.paths", "output.folder")

@@ -10,18 +10,15 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.pipelines.commands import asked_on_devices, loaded
 from beam_ldp.pipelines.devices.questions import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
-    DeviceOutcomeQuestion,
     DeviceQuestion,
-    DeviceRewardQuestion,
     DeviceSharesQuestion,
 )
 from beam_ldp.pipelines.devices.recovery import with_recover_key
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
-from beam_ldp.pipelines.experiments.choice import OutcomeSettings, checked_outcomes
-from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
@@ -34,7 +31,6 @@ from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -57,8 +53,9 @@ def check(given: Arguments) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises SettingError."""
     if given["release"].get("release"):
         return _as_published(given)
-    if given["question"].get("experiment"):
-        return OutcomeValues(given)
+    if (usage := asked_on_devices(USAGE, given["question"])) is not None:
+        made: DeviceValues = loaded(usage.answered_by)(given)
+        return made
     if "look" in given["question"]:
         raise SettingError("--look needs --experiment, whose looks they are")
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
@@ -92,17 +89,8 @@ def _as_published(given: Arguments) -> DeviceValues:
     """What answers a question that was published."""
     path = given["release"]["release"]
     release = load_release(path)
-    if isinstance(release.asked, DeviceRewardQuestion):
-        from beam_ldp.pipelines.devices.rewards import RewardValues
-
-        return RewardValues(given, release)
-    if isinstance(release.asked, DeviceSharesQuestion):
-        from beam_ldp.pipelines.devices.shares import ShareValues
-
-        return ShareValues(given, release, release.asked)
-    from beam_ldp.pipelines.devices.word_levels import WordValues
-
-    return WordValues(given, release)
+    made: DeviceValues = loaded((release.asked or DeviceQuestion).answered_by)(given, release)
+    return made
 
 
 def refuse_decided(given: Arguments, taken: Mapping[str, set[str]], published: str) -> None:
@@ -377,49 +365,8 @@ def _promised(program: Mean, reports_per_envelope: int) -> DeviceSharesQuestion:
     )
 
 
-# What goes with `--experiment`: everything else is in the plan, or means nothing here.
-_WITH_EXPERIMENT = {
-    "source": {"paths", "format", "delimiter", "max_bad_rows"},
-    "question": {"column", "experiment", "look"},
-    "people": {"id", "one_row", "group_by"},
-    "privacy": {"max_local_epsilon", "trust_shuffler"},
-    "release": {"dataset", "key_file", "seed", "log", "log_key_file"},
-    "output": {"folder", "format", "reports_per_envelope"},
-    "": {"only_plan"},
-}
-
-
-class OutcomeValues(DeviceValues):
-    """Outcomes of an experiment, as its plan asks for them. Raises SettingError."""
-
-    def __init__(self, given: Arguments) -> None:
-        for home, section in given.settings.items():
-            for name in set(section) - _WITH_EXPERIMENT.get(home, set()):
-                flag = USAGE.flag_of(f"{home}.{name}")
-                raise SettingError(f"{flag} does not go with --experiment, whose plan says it")
-        need(USAGE, given, "source.paths", "release.dataset", "output.folder")
-        check_new(given["output"]["folder"])
-        asked = dict(given["question"])
-        asked["design"] = asked.pop("experiment")
-        told = Arguments({**given.settings, "question": asked}, given.beam_flags)
-        settings, plan = checked_outcomes(told, USAGE)
-        self.settings: OutcomeSettings = settings
-        self.program: Experiment = Experiment(settings, plan, ())
-        question, groups = settings.question, settings.people.groups
-        self.release = ReleaseFile(
-            terms_of(
-                self.program, plan.randomizer(), given["output"].get("reports_per_envelope", 1)
-            ),
-            "fixed" if settings.people.id is None else "iid",
-            None,
-            settings.people.group_by,
-            groups.digest if isinstance(groups, Domain) else None,
-            DeviceOutcomeQuestion(question.column[0], plan.digest, question.look),
-        )
-
-
 def terms_of(
-    program: Frequency | Mean | Experiment,
+    program: Question[Any],
     randomizer: LocalRandomizer,
     reports_per_envelope: int,
     readers: Readers | None = None,

@@ -94,6 +94,7 @@ class Usage:
         asks: the kinds of questions that its job file may have, where they are not its own; ""
             is a question that names no column.
         of_devices: settings of `randomize` that such a question takes where devices answer it.
+        answered_by: "module:class" of the `DeviceValues` that do.
         runs_on_beam: whether it takes Beam's own flags too.
         action: what to do with the settings, other than to run them.
     """
@@ -107,6 +108,7 @@ class Usage:
     question: str = ""
     asks: tuple[str, ...] = ()
     of_devices: tuple[str, ...] = ()
+    answered_by: str = ""
     exit_codes: str = EXIT_CODES
     runs_on_beam: bool = True
     action: type = Action

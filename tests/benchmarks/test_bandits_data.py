@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_ldp.protocols.bandits.elimination import LinearBandit
+from beam_ldp.decisions.bandits.elimination import LinearBandit
 from benchmarks import bandits_data
 from benchmarks.bandits_data import Policies, Task
 from benchmarks.contextual_baselines import (

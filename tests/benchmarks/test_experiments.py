@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from beam_ldp.experiments import BitChannel
+from beam_ldp.decisions import BitChannel
 from benchmarks import experiment_baselines as others
 from benchmarks import experiments
 

@@ -24,7 +24,7 @@ MODULES = (
     "beam_ldp.accounting",
     "beam_ldp.ledger",
     "beam_ldp.log_events",
-    "beam_ldp.experiments",
+    "beam_ldp.decisions",
     "beam_ldp.planning",
     "beam_ldp.planning.questions",
     "beam_ldp.planning.ranges",

@@ -24,13 +24,15 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_ldp.decisions.bandits.central import CentralSums
+from beam_ldp.decisions.bandits.elimination import LinearBandit
+from beam_ldp.decisions.bandits.noise import bit_randomizer
+from beam_ldp.decisions.bandits.progress import Progress
+from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
+from beam_ldp.decisions.stages.reward_sums import PrivateSums
+from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, FoundWords, plan_user_mean
-from beam_ldp.protocols.bandits.central import CentralSums
-from beam_ldp.protocols.bandits.elimination import LinearBandit
-from beam_ldp.protocols.bandits.noise import bit_randomizer
-from beam_ldp.protocols.bandits.progress import Progress
-from beam_ldp.protocols.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
@@ -63,8 +65,6 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import TableBlock
-from beam_ldp.transforms.reward_sums import PrivateSums
-from beam_ldp.transforms.rewards import RewardQuery
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beam_ldp.protocols.bandits.elimination import Batch
-from beam_ldp.protocols.bandits.logs import PLAY, randomizer_name
-from beam_ldp.protocols.bandits.noise import bit_randomizer
-from beam_ldp.protocols.bandits.progress import Progress
+from beam_ldp.decisions.bandits.elimination import Batch
+from beam_ldp.decisions.bandits.logs import PLAY, randomizer_name
+from beam_ldp.decisions.bandits.noise import bit_randomizer
+from beam_ldp.decisions.bandits.progress import Progress
 from beam_ldp.protocols.interaction import NANO
 from beam_ldp.research.interactivity.auditing import AuditFinding, audit_records
 from beam_ldp.research.interactivity.records import records_of

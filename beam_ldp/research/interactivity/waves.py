@@ -28,9 +28,9 @@ from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import AnyIds
 from beam_ldp.research.interactivity.kernels import IntegerKernel, kernel_epsilon
 from beam_ldp.research.interactivity.sequential import (
+    Ask,
     Mode,
     Protocol,
-    Ask,
     follow_up,
     wave_size,
 )
@@ -309,9 +309,7 @@ class _Once(_Asks):
         self._sizes = [0] * questions
         self._fresh = wave_size(plan.epsilon, plan.beta, plan.mode)
 
-    def ask(
-        self, number: int, question: Ask, before: np.ndarray | None, coins: np.ndarray
-    ) -> None:
+    def ask(self, number: int, question: Ask, before: np.ndarray | None, coins: np.ndarray) -> None:
         """Put a question to somebody new, or to fresh people in place of somebody."""
         plan = self._plan
         if before is None:
@@ -340,9 +338,7 @@ class _Again(_Asks):
         self._ranks = {user: rank for rank, user in enumerate(known)}
         self._asked: dict[int, int] = {}  # number of the question by rank
 
-    def ask(
-        self, number: int, question: Ask, before: np.ndarray | None, coins: np.ndarray
-    ) -> None:
+    def ask(self, number: int, question: Ask, before: np.ndarray | None, coins: np.ndarray) -> None:
         """Put a question to the person it is for, if that person's budget still fits it."""
         logs, budget = np.log(check_kernel(question.kernel)), self._plan.epsilon
         state = np.zeros(len(logs)) if before is None else before

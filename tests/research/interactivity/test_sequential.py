@@ -12,10 +12,10 @@ from scipy import integrate, stats
 from beam_ldp.research.interactivity.descents import level_kernel
 from beam_ldp.research.interactivity.kernels import kernel_epsilon
 from beam_ldp.research.interactivity.sequential import (
+    Ask,
     Mode,
     NotEnoughUsersError,
     Protocol,
-    Ask,
     SequentialPrice,
     acceptance,
     convert,
@@ -63,9 +63,7 @@ def median_search(answers: tuple[int, ...]) -> Ask | None:
     above = sum(answers[:3]) >= 2
     threshold = 2 if len(answers) < 3 else (3 if above else 1)
     told = response(0.5)
-    return Ask(
-        len(answers) % 3, np.stack([told[int(value >= threshold)] for value in range(4)])
-    )
+    return Ask(len(answers) % 3, np.stack([told[int(value >= threshold)] for value in range(4)]))
 
 
 def descent(answers: tuple[int, ...]) -> Ask | None:
@@ -130,11 +128,7 @@ def uneven_question(answers: tuple[int, ...]) -> Ask | None:
         return Ask("one", response(0.9))
     rare = math.expm1(0.5) / math.expm1(0.6)
     often = rare * math.exp(0.1)
-    return (
-        Ask("one", np.array([[often, 1 - often], [rare, 1 - rare]]))
-        if answers == (0,)
-        else None
-    )
+    return Ask("one", np.array([[often, 1 - often], [rare, 1 - rare]])) if answers == (0,) else None
 
 
 def test_the_least_weight_costs_by_the_least_column() -> None:

@@ -15,8 +15,8 @@ from beam_ldp.research.interactivity.auditing import audit_logs
 from beam_ldp.research.interactivity.places import PlaceSearch
 from beam_ldp.research.interactivity.quantiles import QuantileSearch
 from beam_ldp.research.interactivity.sequential import (
-    NotEnoughUsersError,
     Ask,
+    NotEnoughUsersError,
     protocol_epsilon,
 )
 from beam_ldp.research.interactivity.wave_stages import AskWave, WaveNoise, run_waves

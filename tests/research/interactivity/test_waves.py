@@ -16,8 +16,8 @@ from scipy import stats
 
 from beam_ldp.research.interactivity.kernels import IntegerKernel, kernel_epsilon
 from beam_ldp.research.interactivity.sequential import (
-    Mode,
     Ask,
+    Mode,
     follow_up,
     protocol_epsilon,
     walk,

@@ -1,0 +1,78 @@
+"""Decisions from randomized answers: experiments (A/B tests) and bandits.
+
+A room that hangs on by its commands and names; nothing else in the library imports it. From below:
+`experiments` and `bandits` are mathematics alone, `stages` the Beam stages, `commands` what
+`beam-ldp ab-test` and `beam-ldp bandit` run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_ldp.decisions.experiments.arms import (
+        ArmCounts,
+        arms_design,
+        chi_square_p_value,
+        holm,
+    )
+    from beam_ldp.decisions.experiments.bits import randomize_scores
+    from beam_ldp.decisions.experiments.channel import BitChannel
+    from beam_ldp.decisions.experiments.compound import (
+        NotSeparable,
+        Separation,
+        separate_hulls,
+        separate_sets,
+    )
+    from beam_ldp.decisions.experiments.designing import design_compound, design_experiment
+    from beam_ldp.decisions.experiments.lower_bounds import LeastPeople, least_people
+    from beam_ldp.decisions.experiments.plan import ExperimentPlan
+    from beam_ldp.decisions.experiments.simple import SimpleDesign, simple_design
+    from beam_ldp.decisions.experiments.verdict import Comparison, Verdict
+    from beam_ldp.decisions.stages.outcomes import PrivateExperiment, decide_releases
+
+__all__ = [
+    "ArmCounts",
+    "BitChannel",
+    "Comparison",
+    "ExperimentPlan",
+    "LeastPeople",
+    "NotSeparable",
+    "PrivateExperiment",
+    "Separation",
+    "SimpleDesign",
+    "Verdict",
+    "arms_design",
+    "chi_square_p_value",
+    "decide_releases",
+    "design_compound",
+    "design_experiment",
+    "holm",
+    "least_people",
+    "randomize_scores",
+    "separate_hulls",
+    "separate_sets",
+    "simple_design",
+]
+
+# Help of the commands waits for no SciPy, and mathematics for no Beam.
+_HOMES = {
+    "experiments.arms": ("ArmCounts", "arms_design", "chi_square_p_value", "holm"),
+    "experiments.bits": ("randomize_scores",),
+    "experiments.channel": ("BitChannel",),
+    "experiments.compound": ("NotSeparable", "Separation", "separate_hulls", "separate_sets"),
+    "experiments.designing": ("design_compound", "design_experiment"),
+    "experiments.lower_bounds": ("LeastPeople", "least_people"),
+    "experiments.plan": ("ExperimentPlan",),
+    "experiments.simple": ("SimpleDesign", "simple_design"),
+    "experiments.verdict": ("Comparison", "Verdict"),
+    "stages.outcomes": ("PrivateExperiment", "decide_releases"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

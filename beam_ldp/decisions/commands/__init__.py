@@ -1,0 +1,1 @@
+"""Commands of this room: `beam-ldp ab-test` and `beam-ldp bandit`."""

@@ -1,0 +1,127 @@
+"""`beam-ldp ab-test decide`: does an effect show, from reports that were randomized elsewhere?
+
+The same program as `python -m beam_ldp.decisions.commands.ab_test.decide`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+
+from beam_ldp.decisions import ExperimentPlan
+from beam_ldp.decisions.commands.ab_test.choice import ExperimentRecord, planned, read_plan
+from beam_ldp.decisions.commands.ab_test.decided import earlier_looks
+from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
+from beam_ldp.decisions.commands.ab_test.run import Experiment
+from beam_ldp.decisions.commands.usage import DECIDE, OutcomeQuestion
+from beam_ldp.pipelines import run
+from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.devices.collecting import (
+    CollectSettings,
+    DeviceReports,
+    check_collected,
+    collected_words,
+    count,
+)
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
+from beam_ldp.pipelines.flags import Arguments
+from beam_ldp.pipelines.jobs.job import Outputs
+from beam_ldp.pipelines.planner import Choice, Rows
+from beam_ldp.pipelines.records.statement import Words, words_of
+from beam_ldp.pipelines.settings import absolute, need
+from beam_ldp.settings import SettingError
+from beam_ldp.transforms.elements.blocks import Release
+
+
+@dataclass(frozen=True)
+class CollectExperimentRecord(ExperimentRecord):
+    """The record of an experiment whose reports came from devices.
+
+    Attributes:
+        sampling: "iid" where a person has one report about one of their rows, else "fixed".
+    """
+
+    sampling: str = "fixed"
+
+
+class Decide(DeviceReports, Experiment):
+    """Does an effect show, from reports that were randomized elsewhere?"""
+
+    usage = DECIDE
+    settings: CollectSettings[OutcomeQuestion]
+
+    @classmethod
+    def of(cls, given: Arguments) -> Decide:
+        """The program as it was told: `release.json` says what was asked. Raises SettingError."""
+        need(DECIDE, given, "reports.reports", "question.design")
+        place = given["reports"].get("release") or _beside(given["reports"]["reports"])
+        agreed = load_release(place)
+        design = absolute(given["question"]["design"])
+        plan = read_plan(design)
+        asked = _asked(agreed, place, plan, design)
+        told = {
+            "reports": {"release": place},
+            "people": {"group_by": agreed.group_by} if agreed.group_by else {},
+            "output": {"folder": given["output"].get("folder") or _verdict(design, asked.look)},
+        }
+        given = planned(Arguments(told, []).over(given), plan, asked.look)
+        del given["release"]["id"]  # which is that of the reports
+        question = OutcomeQuestion(column=(asked.column,), design=design, look=asked.look)
+        settings = check_collected(given, agreed, question, DECIDE)
+        return cls(settings, plan, earlier_looks(design, plan, asked.look))
+
+    @property
+    def record_type(self) -> type[ExperimentRecord]:
+        return CollectExperimentRecord
+
+    def inputs(self) -> Rows:
+        return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
+
+    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
+        return count(pipeline, self.settings, self.query, self.staging)
+
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
+        return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
+
+
+def _asked(
+    agreed: ReleaseFile, place: str, plan: ExperimentPlan, design: str
+) -> DeviceOutcomeQuestion:
+    """What devices answered. A SettingError unless it is what the plan asks."""
+    asked = agreed.asked
+    if not isinstance(asked, DeviceOutcomeQuestion):
+        raise SettingError(f"--release {place}: these reports are of no experiment")
+    if asked.plan != plan.digest:
+        raise SettingError(f"--design {design}: the devices had another plan, see {place}")
+    return asked
+
+
+def _beside(reports: Sequence[str]) -> str:
+    """`release.json` in the folder of the reports. Raises SettingError."""
+    if len(reports) == 1 and "*" not in reports[0]:
+        return f"{reports[0].rstrip('/')}/{RELEASE_FILE}"
+    raise SettingError("--release is missing: where is the release.json of these reports?")
+
+
+def _verdict(design: str, look: int) -> str:
+    """Where a verdict goes that nobody gave a place."""
+    path = Path(design)
+    return str(path.with_name(f"{path.stem}.verdict-{look}"))
+
+
+@words_of.register
+def _collected(record: CollectExperimentRecord) -> Words:
+    words = words_of.dispatch(ExperimentRecord)(record)
+    return collected_words(words, record.num_bad_rows or 0, record.sampling)
+
+
+PROGRAM = run.program_of(Decide)
+main = PROGRAM.main
+
+if __name__ == "__main__":
+    sys.exit(start(DECIDE))
