@@ -80,10 +80,10 @@ class ShuffleAccountant(PrivacyAccountant):
     while `would_exceed` says no; then that budget is what all releases cost together. Going on
     while just *some* order fits the whole of delta overspends.
 
-    Some events hold but for a chance: that a public group is smaller than supposed, or that
-    shuffled shares tell more than their sum (`failure_probability`). Releases that were fixed
-    beforehand have one sum F of such chances, whatever is seen: what they do and the same without
-    the bad luck differ with probability at most F, so F is taken off delta. Where releases are
+    Some guarantees fail with a small probability: a public group may be smaller than supposed, or
+    shuffled shares may tell more than their sum (`failure_probability`). Releases that were fixed
+    beforehand have one sum F of such probabilities, whatever is seen: what they do and the same
+    without a failure differ with probability at most F, so F is taken off delta. Where releases are
     chosen, the F of what happened to be chosen is not that probability (up to twice delta; see
     `beam_ldp.ledger.losses`, which has the proof of what is done instead): chances may sum to the
     share `chances` of delta, and the orders have the rest. The share is fixed beforehand too. By

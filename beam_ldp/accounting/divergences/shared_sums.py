@@ -151,7 +151,7 @@ class SumLosses(NamedTuple):
         return min(1.0, self.certain_delta(epsilon) + self.chance)
 
     def certain_delta(self, epsilon: float) -> float:
-        """The same but for the chance."""
+        """The hockey stick at `epsilon` without the probability that it does not hold."""
         if not (self.apart < 1 and 0 < self.mu < math.inf):
             return 1.0
         stick = gaussian_delta(epsilon - 2 * self.apart, self.mu)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -16,7 +15,7 @@ from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
     from beam_ldp.accounting.lower import PrivacyBound
-    from beam_ldp.accounting.schedule import Sampling, Schedule
+    from beam_ldp.accounting.schedule import Schedule
     from beam_ldp.research.published.methods import MethodPrice
 
 _UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
@@ -24,42 +23,25 @@ _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0
 _MOST_ROUNDS, _MOST_USERS = 1e6, 1e9
 
 
-@dataclass(frozen=True)
-class CostQuestion:
-    """What was asked for; one of the numbers may be the unknown."""
+Asked = dict[str, Any]  # the flags about the schedule, by their names
+Builder = Callable[[float], Any]
 
-    local_epsilon: float | None
-    users: int | None
-    sampled: int | None
-    rounds: int
-    points_per_client: int
-    points_sampled: int
-    sampling: str
-    build: Callable[[float], Any] | None
 
-    def schedule(self) -> Schedule:
-        """The schedule, once nothing is unknown."""
-        from beam_ldp.accounting.schedule import Schedule
+def _schedule(asked: Asked, build: Builder | None) -> Schedule:
+    """The schedule, once nothing is unknown."""
+    from beam_ldp.accounting.schedule import Schedule
 
-        for flag, value in (
-            ("--local-epsilon", self.local_epsilon),
-            ("--expected-users", self.users),
-        ):
-            if value is None:
-                raise ValueError(f"{flag} is missing; or name it as the unknown with --solve")
-        assert self.local_epsilon is not None and self.users is not None
-        if self.sampled is not None and self.sampled > self.users:
-            raise ValueError(f"--sampled must be at most --expected-users, got {self.sampled}")
-        return Schedule(
-            self.local_epsilon,
-            self.users,
-            self.users if self.sampled is None else self.sampled,
-            self.rounds,
-            self.points_per_client,
-            self.points_sampled,
-            cast("Sampling", self.sampling),  # click has checked the choice
-            None if self.build is None else self.build(self.local_epsilon),
-        )
+    for flag, name in (("--local-epsilon", "local_epsilon"), ("--expected-users", "users")):
+        if asked[name] is None:
+            raise ValueError(f"{flag} is missing; or name it as the unknown with --solve")
+    told = dict(asked)
+    local_epsilon, users, sampled = (told.pop(n) for n in ("local_epsilon", "users", "sampled"))
+    if sampled is not None and sampled > users:
+        raise ValueError(f"--sampled must be at most --expected-users, got {sampled}")
+    randomizer = None if build is None else build(local_epsilon)
+    return Schedule(
+        local_epsilon, users, users if sampled is None else sampled, randomizer=randomizer, **told
+    )
 
 
 @click.command(short_help="What releases cost, by every method; or what fits a target.")
@@ -150,11 +132,12 @@ def privacy(
     if (solve is None) != (target_epsilon is None):
         raise click.UsageError("--epsilon and --solve go together")
     try:
-        question = _question(**asked)
+        build = _builder(*(asked.pop(name) for name in ("mechanism", "domain_size", "dimension")))
         with Console(stderr=True).status("loading") as status:
-            schedule, bound, prices = _priced(
-                question, delta, solve, target_epsilon, conjectured, status.update
-            )
+            if solve is not None and target_epsilon is not None:
+                asked |= _solved(asked, build, solve, target_epsilon, delta, status.update)
+            schedule = _schedule(asked, build)
+            bound, prices = _priced(schedule, delta, conjectured, status.update)
             if plot is not None:
                 _draw(schedule, delta, plot, status.update)
     except ValueError as error:
@@ -168,38 +151,18 @@ def privacy(
     sys.stdout.flush()
 
 
-def _question(
-    *, mechanism: str | None, domain_size: int | None, dimension: int | None, **schedule: Any
-) -> CostQuestion:
-    """What was asked for, of the flags."""
-    if mechanism is None and (domain_size is not None or dimension is not None):
-        raise ValueError("--domain-size and --dimension go with --mechanism")
-    return CostQuestion(**schedule, build=_builder(mechanism, domain_size, dimension))
-
-
 def _priced(
-    question: CostQuestion,
-    delta: float,
-    solve: str | None,
-    target_epsilon: float | None,
-    conjectured: bool,
-    say: Callable[[str], None],
-) -> tuple[Schedule, PrivacyBound, Sequence[MethodPrice]]:
-    """The schedule, its unknown filled in; our price of it, and those of all methods."""
+    schedule: Schedule, delta: float, conjectured: bool, say: Callable[[str], None]
+) -> tuple[PrivacyBound, Sequence[MethodPrice]]:
+    """Our price of a schedule, and those of all methods."""
     from beam_ldp.accounting.schedule_prices import schedule_epsilon
     from beam_ldp.research.published.methods import compare
 
-    if solve is not None and target_epsilon is not None:
-        question = _solved(
-            question, solve, target_epsilon, delta, lambda tried: say(f"trying {solve} = {tried}")
-        )
-    schedule = question.schedule()
     say("pricing")
     bound = schedule_epsilon(schedule, delta)
-    prices = compare(
+    return bound, compare(
         schedule, delta, conjectured=conjectured, say=lambda name: say(f"pricing: {name}")
     )
-    return schedule, bound, prices
 
 
 def _draw(schedule: Schedule, delta: float, path: Path, say: Callable[[str], None]) -> None:
@@ -215,8 +178,11 @@ def _draw(schedule: Schedule, delta: float, path: Path, say: Callable[[str], Non
 
 def _builder(
     mechanism: str | None, domain_size: int | None, dimension: int | None
-) -> Callable[[float], Any] | None:
+) -> Builder | None:
+    """What makes the mechanism of a local epsilon; None where none was named."""
     if mechanism is None:
+        if domain_size is not None or dimension is not None:
+            raise ValueError("--domain-size and --dimension go with --mechanism")
         return None
     from beam_ldp.pipelines.mechanisms import mechanism_builder
 
@@ -224,35 +190,42 @@ def _builder(
 
 
 def _solved(
-    question: CostQuestion, unknown: str, target: float, delta: float, say: Callable[[str], None]
-) -> CostQuestion:
-    """The question with the unknown filled in, rounded to the safe side."""
+    asked: Asked,
+    build: Builder | None,
+    unknown: str,
+    target: float,
+    delta: float,
+    say: Callable[[str], None],
+) -> Asked:
+    """The unknown, rounded to the safe side."""
     from beam_ldp.research.published.methods import solve_schedule
 
     if not target > 0:
         raise ValueError(f"--epsilon must be > 0, got {target:g}")
 
-    def solved(fill: Callable[[float], CostQuestion], low: float, high: float) -> float:
-        return solve_schedule(target, delta, lambda x: fill(x).schedule(), low, high, say)
+    def solved(name: str, value: Callable[[float], float], low: float, high: float) -> float:
+        return solve_schedule(
+            target,
+            delta,
+            lambda x: _schedule(asked | {name: value(x)}, build),
+            low,
+            high,
+            lambda tried: say(f"trying {unknown} = {tried}"),
+        )
 
     if unknown == "local-epsilon":
-        found = solved(
-            lambda x: replace(question, local_epsilon=x),
-            _LEAST_LOCAL_EPSILON,
-            _LARGEST_LOCAL_EPSILON,
-        )
-        return replace(question, local_epsilon=math.floor(found * 1e4) / 1e4)
+        found = solved("local_epsilon", float, _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON)
+        return {"local_epsilon": math.floor(found * 1e4) / 1e4}
     if unknown == "rounds":
-        found = solved(lambda x: replace(question, rounds=int(x)), 1, _MOST_ROUNDS)
-        return replace(question, rounds=int(found))
+        return {"rounds": int(solved("rounds", int, 1, _MOST_ROUNDS))}
     if unknown == "sampled":
-        if question.users is None:
+        if asked["users"] is None:
             raise ValueError("--expected-users is missing")
-        found = solved(lambda x: replace(question, sampled=int(x)), 1, question.users)
-        return replace(question, sampled=int(found))
+        return {"sampled": int(solved("sampled", int, 1, asked["users"]))}
+
     # More people cost less: the parameter that grows with the price is 1 / users.
-    least = max(question.sampled or 1, 2)
-    found = solved(
-        lambda x: replace(question, users=math.ceil(_MOST_USERS / x)), 1.0, _MOST_USERS / least
-    )
-    return replace(question, users=math.ceil(_MOST_USERS / found))
+    def people(x: float) -> int:
+        return math.ceil(_MOST_USERS / x)
+
+    least = max(asked["sampled"] or 1, 2)
+    return {"users": people(solved("users", people, 1.0, _MOST_USERS / least))}
