@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -125,19 +125,9 @@ def own_messages(schedule: Schedule, delta: float) -> float:
         own = schedule.own_event
         require(own is not None and bool(own.columns), "messages that it describes")
         assert own is not None
-        return float(_composed(schedule.reports(own), schedule.most_rounds, delta))
+        return float(event_epsilon(schedule.reports(own), delta, schedule.most_rounds))
     event = shuffled_reports(schedule.randomizer, schedule.num_reports)
-    if schedule.rounds == 1:
-        return float(event_epsilon(event, delta))
-    return float(_composed(event, schedule.rounds, delta))
-
-
-def _composed(reports: Any, rounds: int, delta: float) -> PrivacyBound:
-    """So many such releases, as the accountant prices them."""
-    from beam_ldp.accounting.composition.accountant import ShuffleAccountant  # loads dp_accounting
-    from beam_ldp.accounting.events import as_event
-
-    return ShuffleAccountant().compose(as_event(reports), rounds).get_epsilon(delta)
+    return float(event_epsilon(event, delta, schedule.rounds))
 
 
 def by_orders(local: Callable[[Schedule], LocalReports]) -> Price:
@@ -230,10 +220,7 @@ def own_lower(schedule: Schedule, delta: float) -> float:
     else:
         require(not schedule.sampled, "everybody's report in every round")
         event = shuffled_reports(schedule.randomizer, schedule.num_reports)
-    if schedule.rounds == 1:
-        lower = event_epsilon(event, delta).lower
-    else:
-        lower = _composed(event, schedule.rounds, delta).lower
+    lower = event_epsilon(event, delta, schedule.rounds).lower
     require(lower > 0, "a concrete pair of data sets from the mechanism")
     return lower
 

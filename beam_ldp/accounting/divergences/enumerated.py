@@ -27,7 +27,7 @@ Counts = NDArray[np.int64]
 
 
 class Law(NamedTuple):
-    """The atoms of `B * (first, second)`; the likeliest atom comes first."""
+    """Atoms of the pair of densities: of one report, or of all configurations of a batch."""
 
     difference: Array  # first - second, kept apart since it may be tiny
     first: Array
@@ -37,7 +37,7 @@ class Law(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def law_of_one(pair: ShufflePair) -> Law:
-    """The law of one report among those that hide the victim's."""
+    """The law of `B * (first, second)` of one report that hides the victim's, likeliest first."""
     ratios = np.array(pair.ratios, dtype=np.float64)
     probability = np.array(pair.probabilities, dtype=np.float64)
     kept = probability > 0.0
@@ -49,24 +49,6 @@ def law_of_one(pair: ShufflePair) -> Law:
         probability = np.append(probability * pair.blanket_mass, 1.0 - pair.blanket_mass)
     order = np.argsort(-probability, kind="stable")
     return Law((first - second)[order], first[order], second[order], probability[order])
-
-
-class Configurations(NamedTuple):
-    """Every configuration of the rarer atoms: sums and probabilities."""
-
-    difference: Array  # first - second, which keeps its digits where both are nearly equal
-    first: Array
-    second: Array
-    probability: Array
-
-
-class _Ranked(NamedTuple):
-    """Configurations in the order of the step up to which they count, largest first."""
-
-    steps: Array  # negated, so that they ascend
-    difference: Array
-    second: Array
-    probability: Array
 
 
 def listable(pair: ShufflePair, n: int) -> bool:
@@ -183,32 +165,32 @@ def _log_factorials(n: int) -> Array:
 
 def _ranked_parts(pair: ShufflePair, n: int, absent: float, steps: Array) -> Array:
     """The same at many steps: configurations that do not count are not looked at."""
-    ranked, found = _ranked(pair, n, absent), np.zeros(len(steps))
-    for i, count in enumerate(np.searchsorted(ranked.steps, -steps, side="left").tolist()):
-        sums = ranked.difference[:count] - steps[i] * ranked.second[:count]
-        found[i] = np.sum(np.maximum(sums, 0.0) * ranked.probability[:count])
+    ends, difference, second, probability = _ranked(pair, n, absent)
+    found = np.zeros(len(steps))
+    for i, count in enumerate(np.searchsorted(ends, -steps, side="left").tolist()):
+        sums = difference[:count] - steps[i] * second[:count]
+        found[i] = np.sum(np.maximum(sums, 0.0) * probability[:count])
     return found
 
 
 @lru_cache(maxsize=16)
-def _ranked(pair: ShufflePair, n: int, absent: float) -> _Ranked:
-    """What can happen, ranked, where `absent` is added to the second density (see the module)."""
+def _ranked(pair: ShufflePair, n: int, absent: float) -> tuple[Array, Array, Array, Array]:
+    """Configurations in the order of the step up to which they count, largest first.
+
+    The steps, negated so that they ascend; differences; second densities, to which `absent` is
+    added; probabilities.
+    """
     listed = listed_configurations(pair, n)
     assert listed is not None
     second = listed.second + absent
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.where(listed.difference > 0.0, listed.difference / second, 0.0)
     order = np.argsort(-steps, kind="stable")[: np.count_nonzero(steps > 0.0)]
-    return _Ranked(
-        -steps[order],
-        listed.difference[order],
-        second[order],
-        listed.probability[order],
-    )
+    return -steps[order], listed.difference[order], second[order], listed.probability[order]
 
 
 @lru_cache(maxsize=16)
-def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
+def listed_configurations(pair: ShufflePair, n: int) -> Law | None:
     """All that a batch of `n` reports can look like; None where that is too much to list.
 
     Rounding of a probability is at most 2e-11 of itself. Two kinds of reports: `binomial_log_pmf`.
@@ -223,7 +205,7 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         return None
     if kinds == 1:
         rarer = np.arange(n + 1)
-        return Configurations(
+        return Law(
             (n - rarer) * law.difference[0] + rarer * law.difference[1],
             (n - rarer) * law.first[0] + rarer * law.first[1],
             (n - rarer) * law.second[0] + rarer * law.second[1],
@@ -243,4 +225,4 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
         room = room[owner] - taken
     term = (counts * math.log1p(-rare) if kinds else 0.0) - log_factorial
     difference, first, second = sums + of_kind[:, 0, None] * room
-    return Configurations(difference, first, second, np.exp(log_weight + term[room]))
+    return Law(difference, first, second, np.exp(log_weight + term[room]))

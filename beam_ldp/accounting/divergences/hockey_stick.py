@@ -41,7 +41,7 @@ MAX_REPORTS = 10**12
 
 _LEAST_DELTA = 1e-300  # whose logarithm is looked at
 _LEAST_LISTED = -600.0  # log of the least sum: terms left out are below e^-700 each
-# Relative allowance for floating-point rounding of a delta (see `listed.listed_configurations`).
+# Relative allowance for rounding of a delta (see `enumerated.listed_configurations`).
 ROUNDING = 1e-9
 
 Array = NDArray[np.float64]

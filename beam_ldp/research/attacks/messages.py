@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from beam_ldp.accounting.reconstruction import SparseTarget
-from beam_ldp.accounting.reconstruction_audit import direction_attack
+from beam_ldp.accounting.reconstruction_audit import direction_attack, quadrature
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.checks import check_fraction, check_integer
@@ -39,8 +39,6 @@ from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.spherical_caps import log1mexp
 
 _LOG_EPSILONS = (-9.0, 14.0)  # in which a budget is looked for
-_NODES = 64  # of the quadrature, in each of the panels on each side of the threshold
-_PANELS = 32
 _REACH = 12.0  # standard deviations beyond which normal heights are ignored
 _SURE = 1e-12  # chances of words are kept so far from 0 and 1
 
@@ -78,7 +76,7 @@ def _gaussian_chance(mechanism: PrivUnitGaussian, cosine: float) -> float:
     total = 0.0
     sides = ((0.0, t, tails * math.exp(-outside)), (t, t + _REACH, 0.0))
     for low, high, scale in sides:
-        at, weights = _panels(low, high)
+        at, weights = quadrature(low, high)
         log_density = -0.5 * at**2 - 0.5 * math.log(2 * math.pi)
         if scale == 0.0:  # the tail, whose measure may underflow
             density = p * np.exp(log_density - mechanism.tail.log_measure)
@@ -88,13 +86,6 @@ def _gaussian_chance(mechanism: PrivUnitGaussian, cosine: float) -> float:
         inside = special.gammainc((mechanism.dimension - 1) / 2, reached / 2)
         total += float(weights @ (density * inside))
     return total
-
-
-def _panels(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    width = (high - low) / _PANELS
-    starts = low + width * np.arange(_PANELS)[:, None]
-    return (starts + width * (nodes + 1) / 2).ravel(), np.tile(weights, _PANELS) * width / 2
 
 
 def codeword_chance(mechanism: MeanRandomizer, candidates: int) -> float | None:
