@@ -349,7 +349,7 @@ def test_every_method_says_whose_it_is_and_what_it_is_proved_for():
 
 
 def test_the_page_lists_every_method():
-    page = (Path(__file__).parents[2] / "docs" / "accounting.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "accounting.md").read_text(encoding="utf-8")
     for entry in methods():
         assert f"| {entry.name} | {entry.source} | " in page
         assert f"{entry.proved_for} | {entry.condition or 'always'} |" in page
