@@ -16,7 +16,7 @@ import pyarrow as pa
 from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit, Model
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from beam_ldp.decisions.bandits.simulating import directions
 from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.decisions.stages.reward_sums import PrivateSums
@@ -84,7 +84,7 @@ def served(model: Model, horizon: int = 10**6, actions: int = 10, seed: int = 0)
     rows = directions(rng, actions, 2)
     bandit = LinearBandit(actions=rows, horizon=horizon, model=model)
     terms = ServiceTerms("people", "benchmark", tuple(map(str, range(actions))), bandit)
-    progress, batches = Progress(bandit), list[dict[str, float]]()
+    progress, batches = BanditProgress(bandit), list[dict[str, float]]()
     while True:
         begun = time.process_time()
         asked = terms.asks(progress)

@@ -23,7 +23,7 @@ import numpy as np
 from beam_ldp.decisions.bandits.elimination import LinearBandit
 from beam_ldp.decisions.bandits.simulating import (
     VARIANTS,
-    Curve,
+    RegretCurve,
     circle,
     directions,
     run_in_law,
@@ -89,14 +89,16 @@ _TIMED = ("none", "central", "shuffled", "shuffled-laplace", "local", "local-lap
 # What is computed ---------------------------------------------------------------------------------
 
 
-def figures(horizon: int, names: tuple[str, ...] = tuple(FIGURE), runs: int = RUNS) -> list[Curve]:
+def figures(
+    horizon: int, names: tuple[str, ...] = tuple(FIGURE), runs: int = RUNS
+) -> list[RegretCurve]:
     """Variants at all epsilons, ten actions of the plane."""
     chosen = {name: FIGURE[name] for name in names}
     bandit = replace(PLANE, horizon=horizon)
     return simulate(bandit, EPSILONS, chosen, actions=circle(10), repeat=runs)
 
 
-def told_of(curves: list[Curve]) -> dict[str, Row]:
+def told_of(curves: list[RegretCurve]) -> dict[str, Row]:
     """Means and standard errors by variant."""
     return {
         curve.variant: {

@@ -27,9 +27,8 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from beam_ldp.decisions.bandits.contexts import ContextualActions
+from beam_ldp.decisions.bandits.contexts import ContextLaw, ContextualActions, choices
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
-from beam_ldp.decisions.bandits.laws import ContextLaw, choices
 from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, GRID, TRUTH, bare, figure_with, png
 from benchmarks.contextual_baselines import (
     Ridge,

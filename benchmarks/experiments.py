@@ -20,6 +20,7 @@ import numpy as np
 from beam_ldp.decisions import (
     ArmCounts,
     ExperimentPlan,
+    decide,
     design_compound,
     design_experiment,
     separate_hulls,
@@ -114,7 +115,7 @@ def of_stars(local_epsilon: float) -> dict[str, float]:
 
 
 def false_alarms(runs: int) -> list[dict[str, Any]]:
-    """Share of runs without an effect that decide one, by `ExperimentPlan.decide`."""
+    """Share of runs without an effect that decide one, by `decide`."""
     rng, rows = np.random.default_rng(18), []
     small = {"null": 0.3, "alpha": ALPHA, "power": 0.8}
     for local_epsilon in (1.0, 4.0):
@@ -129,7 +130,7 @@ def false_alarms(runs: int) -> list[dict[str, Any]]:
             counts = rng.binomial(people, rate, (runs, len(arms)))
             different, times = np.unique(counts, axis=0, return_counts=True)
             decided = np.array([
-                plan.decide({
+                decide(plan, {
                     arm: ArmCounts(n, one) for arm, n, one in zip(arms, people, ones)
                 }).decision == "effect"
                 for ones in different.tolist()

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
         chi_square_p_value,
         holm,
     )
-    from beam_ldp.decisions.experiments.bits import randomize_scores
-    from beam_ldp.decisions.experiments.channel import BitChannel
+    from beam_ldp.decisions.experiments.channel import BitChannel, randomize_scores
     from beam_ldp.decisions.experiments.compound import (
         NotSeparable,
         Separation,
@@ -29,22 +28,23 @@ if TYPE_CHECKING:
     from beam_ldp.decisions.experiments.lower_bounds import LeastPeople, least_people
     from beam_ldp.decisions.experiments.plan import ExperimentPlan
     from beam_ldp.decisions.experiments.simple import SimpleDesign, simple_design
-    from beam_ldp.decisions.experiments.verdict import Comparison, Verdict
+    from beam_ldp.decisions.experiments.verdict import ArmComparison, ExperimentVerdict, decide
     from beam_ldp.decisions.stages.outcomes import PrivateExperiment, decide_releases
 
 __all__ = [
+    "ArmComparison",
     "ArmCounts",
     "BitChannel",
-    "Comparison",
     "ExperimentPlan",
+    "ExperimentVerdict",
     "LeastPeople",
     "NotSeparable",
     "PrivateExperiment",
     "Separation",
     "SimpleDesign",
-    "Verdict",
     "arms_design",
     "chi_square_p_value",
+    "decide",
     "decide_releases",
     "design_compound",
     "design_experiment",
@@ -59,14 +59,13 @@ __all__ = [
 # Help of the commands waits for no SciPy, and mathematics for no Beam.
 _HOMES = {
     "experiments.arms": ("ArmCounts", "arms_design", "chi_square_p_value", "holm"),
-    "experiments.bits": ("randomize_scores",),
-    "experiments.channel": ("BitChannel",),
+    "experiments.channel": ("BitChannel", "randomize_scores"),
     "experiments.compound": ("NotSeparable", "Separation", "separate_hulls", "separate_sets"),
     "experiments.designing": ("design_compound", "design_experiment"),
     "experiments.lower_bounds": ("LeastPeople", "least_people"),
     "experiments.plan": ("ExperimentPlan",),
     "experiments.simple": ("SimpleDesign", "simple_design"),
-    "experiments.verdict": ("Comparison", "Verdict"),
+    "experiments.verdict": ("ArmComparison", "ExperimentVerdict", "decide"),
     "stages.outcomes": ("PrivateExperiment", "decide_releases"),
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipelines.test_bandit_service import started, state
+from tests.decisions.commands.test_bandit_service import started, state
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "bandit_service.py"
 

@@ -94,7 +94,7 @@ def commands() -> dict[str, str]:
 
     def look(name: tuple[str, ...]) -> None:
         found_there = COMMANDS.get(" ".join(name[:1] if name[:1] == ("plan",) else name))
-        reads_itself = found_there and found_there.target.endswith((":USAGE", ":main"))
+        reads_itself = found_there and (found_there.in_jobs or found_there.target.endswith(":main"))
         everything = "--help-all" if reads_itself else "--help"
         told = CliRunner().invoke(group, [*name, everything], terminal_width=200)
         assert told.exit_code == 0, (name, told.output)

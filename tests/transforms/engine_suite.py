@@ -27,7 +27,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress
 from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.decisions.stages.reward_sums import PrivateSums
 from beam_ldp.decisions.stages.rewards import RewardQuery
@@ -488,7 +488,7 @@ class RewardsOfABatch(Part):
 
     memoized = True
     bandit = LinearBandit(actions=np.array([[1.0, 0.0], [0.0, 1.0]]), horizon=3000, skipped=5)
-    asked = ServiceTerms("visits", "banners", ("blue", "red"), bandit).asks(Progress(bandit))
+    asked = ServiceTerms("visits", "banners", ("blue", "red"), bandit).asks(BanditProgress(bandit))
 
     def build(self, source: Source) -> Outputs:
         assert self.asked is not None
@@ -522,7 +522,7 @@ class RewardsOfABatch(Part):
         told = {play: (one["num"], one["value"][0] * one["num"]) for play, one in found["plays"]}
         heard = asked.heard(told)
         assert heard.counts == asked.counts
-        assert Progress(self.bandit).after(heard).active.tolist() == [1]
+        assert BanditProgress(self.bandit).after(heard).active.tolist() == [1]
         for (_, one), mean in zip(found["plays"], (-1.0, 1.0)):
             assert abs(one["value"][0] - mean) < 6 * one["error"][0]
 

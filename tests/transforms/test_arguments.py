@@ -16,7 +16,7 @@ import pytest
 from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.pipeline import PipelineVisitor
 
-from beam_ldp.decisions import design_experiment
+from beam_ldp.decisions import PrivateExperiment, design_experiment
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.domain import Domain
@@ -30,7 +30,6 @@ from beam_ldp.transforms import (
     FrequencyQuery,
     ListQuestion,
     PrivateEstimate,
-    PrivateExperiment,
     PrivateFrequencies,
     PrivateHeavyHitters,
     PrivateMean,

@@ -16,7 +16,7 @@ _LEAST_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class CoreDesign:
     """Weights of actions that let every action's reward be estimated.
 
     Attributes:
@@ -42,7 +42,7 @@ class Design:
         return np.ceil(self.weights * size).astype(np.int64)
 
 
-def g_optimal(actions: ArrayLike, stop: float = 2.0, most_steps: int = 100_000) -> Design:
+def g_optimal(actions: ArrayLike, stop: float = 2.0, most_steps: int = 100_000) -> CoreDesign:
     """A design whose largest leverage is at most `stop` times the least possible one.
 
     No design has a largest leverage below the rank m (Kiefer and Wolfowitz). Fedorov's exchange,
@@ -84,11 +84,11 @@ def g_optimal(actions: ArrayLike, stop: float = 2.0, most_steps: int = 100_000) 
     return _pruned(rows, white, weights, stop)
 
 
-def uniform(actions: ArrayLike) -> Design:
+def uniform(actions: ArrayLike) -> CoreDesign:
     """All actions equally often, for comparison: the text's learner without a core set."""
     rows, white = _in_span(_checked(actions))
     weights = np.full(len(rows), 1 / len(rows))
-    return Design(rows, np.arange(len(rows)), weights, _leverages(white, weights))
+    return CoreDesign(rows, np.arange(len(rows)), weights, _leverages(white, weights))
 
 
 def _checked(actions: ArrayLike) -> Floats:
@@ -150,7 +150,7 @@ def _exchanged(weights: Floats, leverage: Floats, rank: int) -> Floats:
     return weights / weights.sum()
 
 
-def _pruned(rows: Floats, white: Floats, weights: Floats, stop: float) -> Design:
+def _pruned(rows: Floats, white: Floats, weights: Floats, stop: float) -> CoreDesign:
     weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
     weights = weights / weights.sum()
     leverage = _leverages(white, weights)
@@ -158,4 +158,4 @@ def _pruned(rows: Floats, white: Floats, weights: Floats, stop: float) -> Design
     if not leverage.max() <= stop * rank * (1 + 1e-6):
         raise RuntimeError(f"the design's largest leverage is {leverage.max()!r}, above its bound")
     support = np.flatnonzero(weights)
-    return Design(rows, support, weights[support], leverage)
+    return CoreDesign(rows, support, weights[support], leverage)

@@ -11,12 +11,73 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_ldp.decisions.bandits.amplification import Accountant, batch_epsilon
-from beam_ldp.decisions.bandits.designs import Design, g_optimal, uniform
-from beam_ldp.decisions.bandits.noise import Counts, RewardNoise
-from beam_ldp.decisions.bandits.schedules import Rounding, Schedule
+from beam_ldp.decisions.bandits.designs import CoreDesign, g_optimal, uniform
+from beam_ldp.decisions.bandits.noise import Accountant, Counts, RewardNoise, batch_epsilon
 from beam_ldp.decisions.bandits.widths import Width, printed_width, safe_width, tight_width
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
+
+Rounding = Literal["real", "floor", "ceil"]
+
+
+@dataclass(frozen=True)
+class BatchSchedule:
+    """Batches of about `growth**i` people for i = 1, ..., `batches`, among `horizon` people.
+
+    The batches together may ask for more people than there are. The learner then stops exploring
+    before the first batch that does not fit (`fits`), and all others get the best action so far.
+
+    Attributes:
+        horizon: people in all, each asked once.
+        growth: ratio of the sizes of successive batches.
+        batches: most batches.
+
+    Source: specification of linear bandits, section 3.1.
+
+    >>> plan = BatchSchedule.of(1_000_000)
+    >>> plan.batches, f"{plan.growth:.4f}", f"{plan.size(12):,.0f}"
+    (12, '2.8581', '297,170')
+    """
+
+    horizon: int
+    growth: float
+    batches: int
+
+    @classmethod
+    def of(cls, horizon: int, rounding: Rounding = "real") -> BatchSchedule:
+        """The schedule of a horizon; the natural logarithm of it, L, is rounded in three ways.
+
+        Args:
+            horizon: people in all, at least 16.
+            rounding: "real" takes growth (2T)^(1/L) and floor(L) - 1 batches; "floor" and "ceil"
+                round L first, and take L - 1 batches.
+        """
+        if rounding not in get_args(Rounding):
+            allowed = ", ".join(get_args(Rounding))
+            raise ValueError(f"rounding must be one of {allowed}, got {rounding!r}")
+        horizon = check_integer("horizon", horizon, 16, 10**15)
+        length = math.log(horizon)
+        if rounding == "floor":
+            length = math.floor(length)
+        elif rounding == "ceil":
+            length = math.ceil(length)
+        return cls(horizon, (2 * horizon) ** (1 / length), math.floor(length) - 1)
+
+    def size(self, batch: int) -> float:
+        """People of a batch before counts are rounded up for each action, from batch 1."""
+        return self.growth ** check_integer("batch", batch, 1, self.batches)
+
+    @property
+    def share(self) -> float:
+        """All batches' people, of the horizon; above 1 the last batch does not fit."""
+        return math.fsum(self.size(i + 1) for i in range(self.batches)) / self.horizon
+
+    def fits(self, people: int, asked: int) -> bool:
+        """Whether a batch of that many people fits after those who were asked."""
+        return asked + people <= self.horizon
+
+
+# How batches grow ---------------------------------------------------------------------------------
+
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -41,7 +102,7 @@ class Batch:
 
     number: int
     active: Indices
-    design: Design
+    design: CoreDesign
     counts: Counts
     noise: RewardNoise
     width: float
@@ -64,7 +125,7 @@ class Batch:
         return self.active[estimates >= estimates.max() - 2 * self.width]
 
 
-def _estimator(design: Design, counts: Counts) -> Floats:
+def _estimator(design: CoreDesign, counts: Counts) -> Floats:
     played = design.rows[design.support]
     gram = (played.T * counts) @ played
     return np.asarray(np.linalg.solve(gram, design.rows.T).T @ played.T)
@@ -173,8 +234,8 @@ class LinearBandit:
         _ = self.schedule
 
     @cached_property
-    def schedule(self) -> Schedule:
-        return Schedule.of(self.horizon, self.rounding)
+    def schedule(self) -> BatchSchedule:
+        return BatchSchedule.of(self.horizon, self.rounding)
 
     # One batch -----------------------------------------------------------------------------------
 
@@ -225,7 +286,7 @@ class LinearBandit:
             epsilon = batch_epsilon(self.epsilon, self.delta, crowd, accountant)
         return RewardNoise(self.report, min(epsilon, self.max_local_epsilon), sensitivity)
 
-    def misfit(self, design: Design, counts: Counts) -> float:
+    def misfit(self, design: CoreDesign, counts: Counts) -> float:
         """The part of a width that is there because rows may be off by `row_error`.
 
         A sum of the n_b rewards of row b has a mean that is off by n_b row_error at most, and
@@ -234,10 +295,10 @@ class LinearBandit:
         weights = np.abs(_estimator(design, counts)) @ counts
         return self.row_error * (1 + float(weights.max()))
 
-    def _width(self, number: int, design: Design, counts: Counts, noise: RewardNoise) -> float:
+    def _width(self, number: int, design: CoreDesign, counts: Counts, noise: RewardNoise) -> float:
         return self._luck(number, design, counts, noise) + self.misfit(design, counts)
 
-    def _luck(self, number: int, design: Design, counts: Counts, noise: RewardNoise) -> float:
+    def _luck(self, number: int, design: CoreDesign, counts: Counts, noise: RewardNoise) -> float:
         actions, estimator = len(design.rows), _estimator(design, counts)
         if self.width == "tight":
             log_failure = math.log(2 * actions * self.horizon * self.schedule.batches)

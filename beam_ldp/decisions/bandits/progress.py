@@ -40,7 +40,7 @@ class Decided:
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class BanditProgress:
     """A bandit after some batches: a function of its terms and of released sums alone.
 
     Whoever has both can replay every decision, and nothing else went into one.
@@ -53,7 +53,7 @@ class Progress:
         ValueError: if something was heard that the batch of its turn did not ask.
 
     >>> bandit = LinearBandit(actions=np.eye(2), horizon=100_000)
-    >>> progress = Progress(bandit)
+    >>> progress = BanditProgress(bandit)
     >>> progress.open.number, progress.open.counts.tolist()
     (1, [2, 2])
     >>> progress.after(Heard((2, 2), (1.5, -0.5))).open.number
@@ -111,6 +111,6 @@ class Progress:
         """People in the batches so far."""
         return sum(one.batch.people for one in self.decided)
 
-    def after(self, heard: Heard) -> Progress:
+    def after(self, heard: Heard) -> BanditProgress:
         """The bandit once the open batch was heard."""
         return replace(self, heard=(*self.heard, heard))

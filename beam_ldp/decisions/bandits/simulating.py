@@ -78,7 +78,7 @@ def regret_after(run: Run, means: Floats, people: NDArray[np.int64]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class RegretCurve:
     """Regrets of one variant.
 
     Attributes:
@@ -137,7 +137,7 @@ def simulate(
     actions: Actions | None = None,
     repeat: int = 30,
     seed: int = 0,
-) -> list[Curve]:
+) -> list[RegretCurve]:
     """Regret of each variant at each epsilon, over the same random instances.
 
     Args:
@@ -178,7 +178,7 @@ def _named(variant: str) -> Mapping[str, Any]:
 def _curve(
     bandit: LinearBandit, name: str, changes: Mapping[str, Any], asked: tuple[float, ...],
     instances: list[tuple[Floats, Floats]], seed: int,
-) -> Curve:  # fmt: skip
+) -> RegretCurve:  # fmt: skip
     """Of one variant, on all instances at all epsilons that it may have."""
     used = asked[:1] if changes["model"] == "none" else asked
     if changes["model"] == "local":
@@ -193,4 +193,4 @@ def _curve(
         run = run_in_law(one, theta, noise)
         paths[place] = regret_after(run, rows @ theta, people)
         bad += missed(one, theta, run)
-    return Curve(name, used, people, paths, bad)
+    return RegretCurve(name, used, people, paths, bad)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 
 _OF_BANDIT = tuple(
     field.name for field in fields(LinearBandit) if field.name not in ("actions", "report")
@@ -100,7 +100,7 @@ class ServiceTerms:
         """The name of what a batch releases."""
         return f"bandit-{self.digest[:16]}-batch-{batch}"
 
-    def asks(self, progress: Progress) -> BatchTerms | None:
+    def asks(self, progress: BanditProgress) -> BatchTerms | None:
         """What is asked after what was heard; None where nothing is."""
         batch = progress.open
         if batch is None:

@@ -62,16 +62,6 @@ def fisher_p_value(control: ArmCounts, variant: ArmCounts) -> float:
     return float(stats.hypergeom.sf(variant.ones - 1, people, ones, variant.people))
 
 
-def z_p_value(control: ArmCounts, variant: ArmCounts) -> float:
-    """The same by the two-proportion z-test: approximate, its level is not guaranteed."""
-    people, ones = control.people + variant.people, control.ones + variant.ones
-    spread = ones / people * (1 - ones / people) * (1 / control.people + 1 / variant.people)
-    if spread == 0:
-        return 1.0
-    difference = variant.ones / variant.people - control.ones / control.people
-    return float(stats.norm.sf(difference / math.sqrt(spread)))
-
-
 def effect_of(channel: BitChannel, control: ArmCounts, variant: ArmCounts) -> float:
     """The variant's share of ones less the control's: unbiased."""
     difference = variant.ones / variant.people - control.ones / control.people
@@ -84,8 +74,8 @@ def effect_interval(
     """An interval of the effect, within [-1, 1].
 
     Limits of both rates are put together by their squares (Newcombe 1998), the limits being those
-    of Clopper and Pearson. Approximate; its coverage is enumerated in tests/experiments and stays
-    above the level there.
+    of Clopper and Pearson. Approximate; its coverage is enumerated in its tests and stays above
+    the level there.
 
     >>> low, high = effect_interval(
     ...     BitChannel.implemented(2.0), ArmCounts(5000, 1000), ArmCounts(5000, 1300), 0.95

@@ -8,7 +8,7 @@ the test of one rate against another (`simple.py`) keeps both errors, even if ea
 of their own in the same set.
 
 Scores are fractional in general. The likelihood-ratio set of the two nearest laws may guarantee
-nothing (tests/experiments/test_compound.py).
+nothing (tests/decisions/experiments/test_compound.py).
 
 Source: Joseph, Mao, Neel and Roth, section 5.2. Spec: interactivity, section 9.
 """

@@ -6,7 +6,7 @@ of their own (the arms of an experiment) are allowed: the information of one per
 over the people.
 
 Source: Joseph, Mao, Neel and Roth, section 5, with sharper constants (spec: interactivity,
-section 8; enumerated in tests/experiments/test_lower_bounds.py).
+section 8; enumerated in tests/decisions/experiments/test_lower_bounds.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LeastPeople:
 
 
 @dataclass(frozen=True)
-class Population:
+class GroupLaws:
     """People of one law: their share of all, their law without and with the effect."""
 
     share: float
@@ -86,11 +86,11 @@ def least_people(
     361.6 88.9
     """
     laws = [tuple(np.asarray(law, dtype=float).tolist()) for law in (null, alternative)]
-    return least_people_of_groups(local_epsilon, [Population(1.0, *laws)], alpha, power)
+    return least_people_of_groups(local_epsilon, [GroupLaws(1.0, *laws)], alpha, power)
 
 
 def least_people_of_groups(
-    local_epsilon: float, groups: Sequence[Population], alpha: float, power: float
+    local_epsilon: float, groups: Sequence[GroupLaws], alpha: float, power: float
 ) -> LeastPeople:
     """The same where public groups of people have laws of their own; people of all groups."""
     ahead, back, decided = _of_decisions(alpha, power)
@@ -148,7 +148,7 @@ def least_people_of_arms(
     found = [
         least_people_of_groups(
             local_epsilon,
-            [Population(w, (1 - c, c), (1 - r, r)) for w, r in zip(shares, rates)],
+            [GroupLaws(w, (1 - c, c), (1 - r, r)) for w, r in zip(shares, rates)],
             alpha,
             power,
         )

@@ -62,7 +62,7 @@ def welch(
     No variance is supposed to be below that of the noise alone.
 
     Approximate, as for any numbers that are not normal; the level is enumerated for few people in
-    tests/experiments/test_means.py. Where it has to be a bound, use `ExperimentPlan.value_range`.
+    its tests. Where it has to be a bound, use `ExperimentPlan.value_range`.
 
     Args:
         mechanism: what everybody's outcome went through.

@@ -28,7 +28,6 @@ from beam_ldp.decisions.experiments.lower_bounds import (
     least_people_of_arms,
 )
 from beam_ldp.decisions.experiments.simple import simple_power
-from beam_ldp.decisions.experiments.verdict import Counts, Verdict, decide
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.domain import written
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -265,20 +264,6 @@ class ExperimentPlan:
         rates = self.reported_rates(self.direction)
         bounds = looked_bounds(self.spending, sizes, rates, self.tail_alpha)
         return exit_probability([binomial_law(n, rates[1]) for n in sizes], bounds)
-
-    def decide(self, *counts: Counts) -> Verdict:
-        """What the reports say.
-
-        Recomputed at the number of people who came: the level stays alpha, the power is theirs.
-
-        Args:
-            counts: for each look so far what came *since the look before*: of each arm how many
-                people reported, and how many of their reports are one.
-
-        Raises:
-            ValueError: for counts of other arms, or more looks than planned (but with "anytime").
-        """
-        return decide(self, counts)
 
     # As a file --------------------------------------------------------------------------
 

@@ -127,8 +127,3 @@ def normal_people(
         for tail, rate in zip((alpha, 1 - power), rates)
     ]
     return math.ceil((sum(wide) / (rates[1] - rates[0])) ** 2)
-
-
-def hoeffding_people(channel: BitChannel, effect: float, error: float) -> int:
-    """People enough for both errors at every rate, by Hoeffding's inequality."""
-    return math.ceil(2 * math.log(1 / error) / (channel.contrast * effect) ** 2)

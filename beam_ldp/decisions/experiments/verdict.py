@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from beam_ldp.decisions.experiments.anytime import (
     Floats,
@@ -32,17 +32,15 @@ from beam_ldp.decisions.experiments.looks import (
     hypergeometric_law,
     spent,
 )
+from beam_ldp.decisions.experiments.plan import ExperimentPlan
 from beam_ldp.decisions.experiments.simple import simple_p_value
-
-if TYPE_CHECKING:
-    from beam_ldp.decisions.experiments.plan import ExperimentPlan
 
 Decision = Literal["effect", "no effect shown", "go on"]
 Counts = Mapping[str, ArmCounts]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ArmComparison:
     """One arm against the control, or one sample against the known rate.
 
     Attributes:
@@ -68,7 +66,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExperimentVerdict:
     """What is decided, and how sure that is.
 
     Attributes:
@@ -85,7 +83,7 @@ class Verdict:
     """
 
     decision: Decision
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ArmComparison, ...]
     alpha: float
     interval_level: float
     people: int
@@ -109,8 +107,19 @@ class Verdict:
         }
 
 
-def decide(plan: ExperimentPlan, increments: Sequence[Counts]) -> Verdict:
-    """The verdict of a plan at counts; `ExperimentPlan.decide` says what goes in."""
+def decide(plan: ExperimentPlan, *increments: Counts) -> ExperimentVerdict:
+    """What the reports say.
+
+    Recomputed at the number of people who came: the level stays alpha, the power is theirs.
+
+    Args:
+        plan: what was fixed before anybody reported.
+        increments: for each look so far what came *since the look before*: of each arm how many
+            people reported, and how many of their reports are one.
+
+    Raises:
+        ValueError: for counts of other arms, or more looks than planned (but with "anytime").
+    """
     _check(plan, increments)
     sides = (1,) if plan.sided == "one" else (1, -1)
     directions = tuple(plan.direction * side for side in sides)
@@ -126,7 +135,7 @@ def decide(plan: ExperimentPlan, increments: Sequence[Counts]) -> Verdict:
     else:
         significant = [p <= plan.alpha for p in adjusted]
     compared = tuple(
-        Comparison(
+        ArmComparison(
             name,
             sum(totals[arm].people for arm in plan.compared_with(name)),
             *_estimated(plan, totals, name),
@@ -139,7 +148,7 @@ def decide(plan: ExperimentPlan, increments: Sequence[Counts]) -> Verdict:
     )
     last = len(increments) >= plan.looks
     decision: Decision = "no effect shown" if last else "go on"
-    return Verdict(
+    return ExperimentVerdict(
         "effect" if any(significant) else decision,
         compared,
         plan.alpha,

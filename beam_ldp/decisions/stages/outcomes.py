@@ -30,7 +30,7 @@ from beam_ldp.transforms.queries import Query
 if TYPE_CHECKING:  # which workers need not load
     from typing_extensions import Unpack
 
-    from beam_ldp.decisions import ArmCounts, ExperimentPlan, Verdict
+    from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict
 
 
 def outcome_digest(plan: str, look: int) -> bytes:
@@ -156,7 +156,9 @@ def counts_of(plan: ExperimentPlan, release: Release) -> ArmCounts:
     return ArmCounts(reports, round(plan.channel.rate(float(release.estimate.value[1])) * reports))
 
 
-def decide_releases(plan: ExperimentPlan, releases: Iterable[Release]) -> tuple[Verdict, ...]:
+def decide_releases(
+    plan: ExperimentPlan, releases: Iterable[Release]
+) -> tuple[ExperimentVerdict, ...]:
     """What an experiment decides whose looks are windows of a stream: a verdict for each look.
 
     Looks are taken in the order of their windows, up to the first that shows an effect: what comes
@@ -170,15 +172,17 @@ def decide_releases(plan: ExperimentPlan, releases: Iterable[Release]) -> tuple[
         ValueError: for a window without one of the arms, or with one twice (rows that came late
             were released), and for more windows than looks. Complexity: that of the plan's rule.
     """
+    from beam_ldp.decisions import decide
+
     looks: dict[tuple[int, int], dict[str, ArmCounts]] = defaultdict(dict)
     for release in releases:
         arm, found = release.group or plan.arms[0], looks[release.window or (0, 0)]
         if arm in found:
             raise ValueError(f"releases must hold each arm once a window, {arm!r} is there twice")
         found[arm] = counts_of(plan, release)
-    verdicts: list[Verdict] = []
+    verdicts: list[ExperimentVerdict] = []
     for number in range(1, len(looks) + 1):
-        verdicts.append(plan.decide(*(looks[window] for window in sorted(looks)[:number])))
+        verdicts.append(decide(plan, *(looks[window] for window in sorted(looks)[:number])))
         if verdicts[-1].decision == "effect":
             break
     return tuple(verdicts)

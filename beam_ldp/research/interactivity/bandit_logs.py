@@ -1,6 +1,6 @@
 """The log of a bandit held against what the bandit released.
 
-A bandit is a function of its terms and of released sums (`Progress`). So whoever has both knows
+A bandit is a function of its terms and of released sums (`BanditProgress`). So whoever has both knows
 what each batch had to ask, and a log of what was asked can be held against it: nobody in two
 batches, nobody asked for more than the batch costs, no batch left out, no action played that does
 not follow from the sums that were released before it.
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from beam_ldp.decisions.bandits.elimination import Batch
 from beam_ldp.decisions.bandits.logs import PLAY, randomizer_name
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress
 from beam_ldp.protocols.interaction import NANO
 from beam_ldp.research.interactivity.auditing import AuditFinding, audit_records
 from beam_ldp.research.interactivity.records import records_of
 
 
 def audit_run(
-    progress: Progress,
+    progress: BanditProgress,
     log: pa.Table,
     *,
     promise: float | None = None,

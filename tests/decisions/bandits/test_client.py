@@ -10,7 +10,7 @@ import pytest
 
 from beam_ldp.decisions.bandits import client
 from beam_ldp.decisions.bandits.client import answer, choose
-from beam_ldp.decisions.bandits.laws import choices
+from beam_ldp.decisions.bandits.contexts import choices
 from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.randomizers.wire import decode_envelope, encode_envelope
 from tests.randomizers.wire_terms import terms_of

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from beam_ldp.decisions.bandits.elimination import LinearBandit
 from beam_ldp.decisions.bandits.logs import PLAY, batch_records, randomizer_name
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from beam_ldp.pipelines.cli import group
 from beam_ldp.research.interactivity.bandit_logs import audit_run
 from beam_ldp.transforms.device.asked import AskedRecords
@@ -30,10 +30,10 @@ ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, 0.6], [0.6, -0.7]])
 THETA = np.array([0.9, -0.1])
 
 
-def served(**terms: Any) -> tuple[Progress, pa.Table]:
+def served(**terms: Any) -> tuple[BanditProgress, pa.Table]:
     """A whole run and its log."""
     told = {"actions": ACTIONS, "horizon": 6000, "epsilon": 3.0, "skipped": 3, **terms}
-    progress, logs = Progress(LinearBandit(**told)), []
+    progress, logs = BanditProgress(LinearBandit(**told)), []
     rng = np.random.default_rng(5)
     while (batch := progress.open) is not None:
         plays = np.repeat(batch.played, batch.counts)
@@ -46,7 +46,7 @@ def served(**terms: Any) -> tuple[Progress, pa.Table]:
 
 
 @pytest.fixture(scope="module")
-def run() -> tuple[Progress, pa.Table]:
+def run() -> tuple[BanditProgress, pa.Table]:
     return served()
 
 
@@ -163,7 +163,7 @@ def test_a_missing_batch_and_a_batch_too_many(run):
     progress, log = run
     without = log.filter(pc.not_equal(log["round"], 2))
     assert names(audit_run(progress, without)) == {"missing batch"}
-    shorter = Progress(progress.bandit, progress.heard[:-1])
+    shorter = BanditProgress(progress.bandit, progress.heard[:-1])
     assert "not in the run" in names(audit_run(shorter, log))
 
 
@@ -206,14 +206,14 @@ def test_logs_of_workers_are_read_by_the_names_of_their_runs(run, tmp_path):
 
 def test_refusals():
     central = LinearBandit(actions=ACTIONS, horizon=6000, model="central")
-    batch = Progress(central).open
+    batch = BanditProgress(central).open
     assert batch is not None
     with pytest.raises(ValueError, match="model must be local or shuffled"):
         batch_records(central, batch, [1], np.array([0]))
     local = LinearBandit(actions=ACTIONS, horizon=6000, model="local")
-    asked = Progress(local).open
+    asked = BanditProgress(local).open
     assert asked is not None
     with pytest.raises(ValueError, match="of one length"):
         batch_records(local, asked, [1, 2], np.array([0]))
     with pytest.raises(ValueError, match="progress must have a batch"):
-        audit_run(Progress(local), batch_records(local, asked, [1], asked.played[:1]))
+        audit_run(BanditProgress(local), batch_records(local, asked, [1], asked.played[:1]))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from beam_ldp.decisions.bandits.simulating import run_in_law
 from beam_ldp.decisions.bandits.terms import ServiceTerms
 
@@ -27,7 +27,7 @@ def terms(**more: Any) -> ServiceTerms:
     return ServiceTerms("visitors", "banner", NAMES, bandit(**more))
 
 
-def served(progress: Progress, seed: int = 0) -> Progress:
+def served(progress: BanditProgress, seed: int = 0) -> BanditProgress:
     """All batches, with rewards of THETA."""
     rng = np.random.default_rng(seed)
     while (batch := progress.open) is not None:
@@ -38,7 +38,7 @@ def served(progress: Progress, seed: int = 0) -> Progress:
 
 def test_batch_by_batch_is_a_run() -> None:
     """The same sums give the same batches, whether one loop asks for them or a service does."""
-    progress = served(Progress(bandit()))
+    progress = served(BanditProgress(bandit()))
     heard = iter(progress.heard)
     run = bandit().run(lambda batch: np.array(next(heard).sums))
     assert [one.batch.counts.tolist() for one in progress.decided] == [
@@ -54,7 +54,7 @@ def test_batch_by_batch_is_a_run() -> None:
 
 
 def test_more_people_than_were_asked_narrow_the_width() -> None:
-    batch = Progress(bandit()).open
+    batch = BanditProgress(bandit()).open
     assert batch is not None
     more = bandit().counted(batch, 3 * batch.counts)
     assert more.width < batch.width and more.people == 3 * batch.people
@@ -69,7 +69,7 @@ def test_batches_are_left_out_at_the_beginning() -> None:
     fifth = bandit().batch(5, np.arange(3))
     assert first is not None and fifth is not None
     assert first.counts.tolist() == fifth.counts.tolist()
-    assert len(served(Progress(bandit(skipped=4))).heard) <= bandit().schedule.batches - 4
+    assert len(served(BanditProgress(bandit(skipped=4))).heard) <= bandit().schedule.batches - 4
     with pytest.raises(ValueError, match="skipped"):
         bandit(skipped=-1)
 
@@ -81,7 +81,7 @@ def test_batches_are_left_out_at_the_beginning() -> None:
 )
 def test_what_no_batch_asked_is_refused(heard: Heard) -> None:
     with pytest.raises(ValueError):
-        Progress(bandit(), (heard,))
+        BanditProgress(bandit(), (heard,))
 
 
 def test_terms_survive_their_file() -> None:
@@ -96,7 +96,7 @@ def test_terms_survive_their_file() -> None:
 def test_every_batch_of_every_service_is_a_release_of_its_own() -> None:
     """Other terms, another place in the history, other sums before: other digests."""
     told = terms()
-    progress = Progress(told.bandit)
+    progress = BanditProgress(told.bandit)
     first = told.asks(progress)
     assert first is not None
     second = told.asks(progress.after(Heard(first.counts, (1.0, 0.0))))
@@ -116,7 +116,7 @@ def test_devices_are_told_what_they_choose_by() -> None:
     told = replace(terms(), thetas=thetas)
     again = ServiceTerms.from_json(json.loads(json.dumps(told.to_json())))
     assert again.thetas == thetas and again.digest == told.digest != terms().digest
-    asked = told.asks(Progress(told.bandit))
+    asked = told.asks(BanditProgress(told.bandit))
     assert asked is not None
     for play in asked.to_json()["plays"]:
         assert play["theta"] == thetas[NAMES.index(play["action"])]
@@ -126,7 +126,7 @@ def test_devices_are_told_what_they_choose_by() -> None:
 
 def test_rewards_name_their_batch() -> None:
     told = terms()
-    asked = told.asks(Progress(told.bandit))
+    asked = told.asks(BanditProgress(told.bandit))
     assert asked is not None
     assert asked.plays == tuple(f"1:{name}" for name in asked.actions)
     heard = asked.heard({play: (9, float(i)) for i, play in enumerate(asked.plays)})

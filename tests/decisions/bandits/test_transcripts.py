@@ -18,7 +18,7 @@ import pytest
 from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
 from beam_ldp.decisions.bandits.prices import price_of_all, price_once
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from tests.decisions.bandits.transcripts import (
     Enumerated,
     View,
@@ -107,7 +107,7 @@ def test_a_shuffled_run_costs_what_it_says_whichever_batch_one_is_in(over, view,
     told = worst(view, batches, EPSILON, over=over)
     assert 0.3 * DELTA < told <= DELTA
     # The price of batches as they are asked is no less than what is told at it.
-    asked = [Progress(bandit).open, *second_batches(bandit, view)]
+    asked = [BanditProgress(bandit).open, *second_batches(bandit, view)]
     price = price_once(bandit, asked, DELTA)
     assert price <= EPSILON
     assert worst(view, batches, price, over=over) <= DELTA * (1 + 1e-9)
@@ -149,7 +149,7 @@ def test_reports_of_the_local_model_tell_epsilon_and_no_more(batches):
 )
 def test_whoever_is_in_both_batches_pays_for_both(model, over, view):
     bandit = tiny(model=model, amplify_over=over)
-    first = Progress(bandit).open
+    first = BanditProgress(bandit).open
     assert first is not None
     dearest = max(price_of_all(bandit, [first, b], DELTA) for b in second_batches(bandit, view))
     assert worst(view, BOTH, dearest, model, over) <= DELTA
@@ -169,7 +169,7 @@ def test_a_central_run_tells_epsilon_a_batch(batches):
     """On a grid of one cell a reward: decisions are those of the released sums themselves."""
     bandit, grid = tiny(model="central"), np.arange(-14, 15)
     rate = float(CentralSums(EPSILON, cells=1).rate)
-    start, most, asked = Progress(bandit), 0.0, set()
+    start, most, asked = BanditProgress(bandit), 0.0, set()
     assert start.open is not None and start.open.counts.tolist() == [2, 2]
     # One person's reward of the first action played goes from -1 to 1, everybody else's are 1.
     moved = log_ratio(rate, 0, 2, grid) if 1 in batches else np.zeros(len(grid))

@@ -17,7 +17,7 @@ from scipy import stats
 
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 
 Outcomes = np.ndarray  # (people, actions) of -1 and 1: what each would return for each action
 Law = dict[tuple, float]  # type: ignore[type-arg]
@@ -107,7 +107,7 @@ class Enumerated:
         if len(heard) == self._bandit.schedule.batches:
             return None
         if heard not in self.opened:
-            self.opened[heard] = Progress(self._bandit, heard).open
+            self.opened[heard] = BanditProgress(self._bandit, heard).open
         return self.opened[heard]
 
     def law(self, crowds: Mapping[int, Outcomes], heard: tuple[Heard, ...] = ()) -> Law:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from beam_ldp.decisions import ArmCounts
+from beam_ldp.decisions import ArmCounts, decide
 from beam_ldp.decisions.commands.ab_test import decide as ab_test_decide
 from beam_ldp.decisions.commands.ab_test.decided import place
 from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
@@ -24,7 +24,7 @@ from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import SettingError
-from tests.pipelines.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
+from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
 
 pytestmark = pytest.mark.e2e
 
@@ -94,7 +94,7 @@ def test_the_verdict_is_that_of_rows_with_the_same_key(devices: Devices) -> None
         arm: ArmCounts(one["people"], one["ones"]) for arm, one in verdict["counts"][0].items()
     }
     assert all(count.people == PEOPLE for count in counts.values())
-    assert verdict["decision"] == devices.plan.decide(counts).decision == "effect"
+    assert verdict["decision"] == decide(devices.plan, counts).decision == "effect"
     code, _, said = devices.run("rows", f"--memoize-key-file={devices.folder}/key", "--no-ledger")
     assert code == programs.DONE, said
     assert devices.told("rows", "verdict.json") == verdict

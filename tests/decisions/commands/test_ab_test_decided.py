@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_ldp.decisions import ArmCounts
+from beam_ldp.decisions import ArmCounts, decide
 from beam_ldp.decisions.commands.ab_test.decided import (
     Counts,
     check_undecided,
@@ -21,30 +21,30 @@ from beam_ldp.pipelines import programs, run
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.settings import SettingError
-from tests.pipelines.test_ab_test_run import Desk, two_arms
+from tests.decisions.commands.test_ab_test_run import Desk, two_arms
 
 PLAN = two_arms(effect=0.1, looks=2)
 FEW = {"control": ArmCounts(100, 40), "red": ArmCounts(100, 41)}
 MORE = {"control": ArmCounts(100, 40), "red": ArmCounts(100, 42)}
 
 
-def decide(design: str, *looks: Counts) -> None:
-    write_down(design, PLAN, PLAN.decide(*looks), looks[-1], "out")
+def decided(design: str, *looks: Counts) -> None:
+    write_down(design, PLAN, decide(PLAN, *looks), looks[-1], "out")
 
 
 @pytest.mark.exact
 def test_the_same_counts_again_and_no_others(tmp_path: Path) -> None:
     design = str(tmp_path / "test.json")
     check_undecided(design, 1)
-    decide(design, FEW)
+    decided(design, FEW)
     before = place(design, 1).read_bytes()
-    decide(design, FEW)
+    decided(design, FEW)
     with pytest.raises(NothingReleasedError, match="decided before, on other reports: see .* out"):
-        decide(design, MORE)
+        decided(design, MORE)
     assert place(design, 1).read_bytes() == before
     with pytest.raises(SettingError, match="decided before"):
         check_undecided(design, 1)
-    decide(design, FEW, MORE)  # the second look has a place of its own
+    decided(design, FEW, MORE)  # the second look has a place of its own
     assert earlier_looks(design, PLAN, 2) == (FEW,) and earlier_looks(design, PLAN, 1) == ()
 
 
@@ -52,12 +52,12 @@ def test_the_same_counts_again_and_no_others(tmp_path: Path) -> None:
 def test_an_anytime_plan_goes_on_as_long_as_nothing_shows(tmp_path: Path) -> None:
     plan = two_arms(effect=0.1, spending="anytime")
     design = str(tmp_path / "test.json")
-    write_down(design, plan, plan.decide(FEW), FEW, "out")
-    assert plan.decide(FEW).decision == "no effect shown"  # the one look that was planned
+    write_down(design, plan, decide(plan, FEW), FEW, "out")
+    assert decide(plan, FEW).decision == "no effect shown"  # the one look that was planned
     assert earlier_looks(design, plan, 2) == (FEW,)
     assert decision_id(plan, 2) != decision_id(plan, 1)
     lost = {"control": ArmCounts(900, 200), "red": ArmCounts(900, 700)}
-    shown = plan.decide(FEW, lost)
+    shown = decide(plan, FEW, lost)
     assert shown.decision == "effect"
     write_down(design, plan, shown, lost, "out")
     with pytest.raises(SettingError, match="ended at look 2: effect"):
@@ -70,7 +70,7 @@ def test_of_two_at_once_one_decides(tmp_path: Path) -> None:
 
     def tried(counts: Counts) -> bool:
         try:
-            decide(design, counts)
+            decided(design, counts)
         except NothingReleasedError:
             return False
         return True
@@ -94,18 +94,18 @@ def test_a_file_that_was_cut_or_changed_decides_nothing(tmp_path: Path, text: st
     with pytest.raises(SettingError, match="--look 2 goes on from look 1"):
         earlier_looks(design, PLAN, 2)
     with pytest.raises(NothingReleasedError, match="on other reports"):
-        decide(design, FEW)
+        decided(design, FEW)
     assert place(design, 1).read_text() == text
 
 
 @pytest.mark.exact
 def test_looks_of_another_plan_and_places_that_cannot_be_written(tmp_path: Path) -> None:
     design = str(tmp_path / "test.json")
-    decide(design, FEW)
+    decided(design, FEW)
     with pytest.raises(SettingError, match="is of another plan"):
         earlier_looks(design, two_arms(effect=0.2, looks=2), 2)
     with pytest.raises(NothingReleasedError, match="could not be written down"):
-        decide(str(tmp_path / "nowhere" / "test.json"), FEW)
+        decided(str(tmp_path / "nowhere" / "test.json"), FEW)
 
 
 @pytest.mark.e2e

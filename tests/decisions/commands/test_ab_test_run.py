@@ -19,7 +19,7 @@ from apache_beam.testing.util import assert_that
 from rich.console import Console
 from scipy import stats
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, design_experiment
+from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
 from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
 from beam_ldp.decisions.commands.ab_test.decided import place
 from beam_ldp.decisions.commands.ab_test.run import Experiment
@@ -65,7 +65,7 @@ def two_arms(**more: Any) -> ExperimentPlan:
 def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
     arms = ("Kennedy", "Newark-Liberty", "x" * 30)
     plan = two_arms(arms=arms)
-    told = plan.decide({arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
+    told = decide(plan, {arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
     stream = io.StringIO()
     answer = SimpleNamespace(verdict=told, plan=plan)
     Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))
@@ -126,7 +126,7 @@ def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, run.RunResult, s
     told = desk.told("first", "verdict.json")
     counts = {arm: ArmCounts(one["people"], one["ones"]) for arm, one in told["counts"][0].items()}
     assert {arm: count.people for arm, count in counts.items()} == {"control": 400, "red": 400}
-    verdict = desk.plan.decide(counts)
+    verdict = decide(desk.plan, counts)
     assert told["comparisons"][0]["p_value"] == verdict.comparisons[0].p_value
     assert told["decision"] == verdict.decision == "effect"
     assert 0.4 - 0.25 < told["comparisons"][0]["effect"] < 0.4 + 0.25  # 4.6 standard errors
@@ -243,7 +243,7 @@ def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
     looks = [{arm: ArmCounts(c["people"], c["ones"]) for arm, c in one.items()}
              for one in told["counts"]]  # fmt: skip
     assert len(looks) == 2 and told["people"] == 4 * PEOPLE
-    assert told["decision"] == desk.plan.decide(*looks).decision == "effect"
+    assert told["decision"] == decide(desk.plan, *looks).decision == "effect"
     assert found.record.to_json()["release_id"].endswith("-look-2")
     code, _, said = desk.run("third", "--look=3", *few)
     assert code == programs.MISUSED and "--look must be at most 2" in said
@@ -358,7 +358,7 @@ def _seen_as_often(plan: ExperimentPlan, each: int, is_there: bool) -> Callable[
             counts[release.group] = ArmCounts(each, round(ones))
         seen = 0
         for i in range(TRIALS):
-            verdict = plan.decide({arm: counts[f"{arm}-{i}"] for arm in plan.arms})
+            verdict = decide(plan, {arm: counts[f"{arm}-{i}"] for arm in plan.arms})
             seen += verdict.decision == "effect"
         if not is_there:
             assert seen <= stats.binom.isf(1e-5, TRIALS, plan.alpha)

@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.schedules import Schedule
+from beam_ldp.decisions.bandits.elimination import BatchSchedule, LinearBandit
 from beam_ldp.decisions.bandits.simulating import VARIANTS, simulate
 from beam_ldp.decisions.commands.bandit.forecast import plot
 from beam_ldp.decisions.commands.bandit.group import MODELS
@@ -81,7 +80,9 @@ def test_widths_and_schedules_can_be_chosen(tmp_path):
     for one, other in zip(tight["batches"], safe["batches"], strict=True):
         assert one["people"] == other["people"] and one["half_width"] < other["half_width"]
     ceil = told(*PLAN, "--actions=circle:5", "--rounding=ceil")
-    assert Schedule.of(20_000, "ceil").batches == 9 and len(ceil["batches"]) == 8  # 9 do not fit
+    assert (
+        BatchSchedule.of(20_000, "ceil").batches == 9 and len(ceil["batches"]) == 8
+    )  # 9 do not fit
     assert sum(batch["people"] for batch in ceil["batches"]) <= 20_000
     assert ceil["batches"][7]["people"] < tight["batches"][7]["people"]
     start = ["start", "--actions=circle:5", "--horizon=20000", "--dataset=d"]

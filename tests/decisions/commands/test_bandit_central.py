@@ -29,7 +29,13 @@ from beam_ldp.pipelines.records.registry_entry import entry
 from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.run import price_line
 from beam_ldp.settings import SettingError
-from tests.pipelines.test_bandit_service import advanced, rewards_of, snapshot, started, state
+from tests.decisions.commands.test_bandit_service import (
+    advanced,
+    rewards_of,
+    snapshot,
+    started,
+    state,
+)
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from beam_ldp.decisions.bandits.progress import Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress
+from beam_ldp.decisions.commands import usage
 from beam_ldp.decisions.commands.bandit import collect as bandit_collect
 from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion, release_of
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
@@ -23,10 +24,9 @@ from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
-from beam_ldp.pipelines.usage import bandit_collect as usage
 from beam_ldp.pipelines.usage import randomize as device_usage
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from tests.pipelines.test_bandit_service import rewards_of, snapshot, started, state
+from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
 
 pytestmark = pytest.mark.e2e
 
@@ -45,7 +45,7 @@ def collected(folder: Path, *reports: str, flags: tuple[str, ...] = ()) -> tuple
     said = io.StringIO()
     told = [f"--state={folder}/service", "--no-mlflow", *flags]
     told += [f"--reports={folder}/{name}" for name in reports]
-    given = read_flags(usage.USAGE, told)
+    given = read_flags(usage.COLLECT, told)
     console = Console(file=said, width=400)
     return bandit_collect.PROGRAM.as_told(given, console), said.getvalue()
 
@@ -83,7 +83,7 @@ def test_a_batch_is_decided_from_envelopes(decided: Path) -> None:
 def test_devices_were_told_what_the_service_published(decided: Path) -> None:
     """The reports' release.json follows from the terms alone."""
     terms = ServiceFolder.open(str(decided / "service")).terms
-    first = terms.asks(Progress(terms.bandit))
+    first = terms.asks(BanditProgress(terms.bandit))
     assert first is not None
     for path in ("reports-1/release.json", "service/batch-1.release.json"):
         assert json.loads((decided / path).read_text()) == release_of(first).to_json()

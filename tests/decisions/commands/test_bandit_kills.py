@@ -24,7 +24,13 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.lost_runs import Note
-from tests.pipelines.test_bandit_service import PUBLIC, advanced, rewards_of, started, state
+from tests.decisions.commands.test_bandit_service import (
+    PUBLIC,
+    advanced,
+    rewards_of,
+    started,
+    state,
+)
 
 pytestmark = pytest.mark.e2e
 

@@ -22,15 +22,15 @@ from rich.console import Console
 from beam_ldp.decisions.commands.bandit import advance as bandit_advance
 from beam_ldp.decisions.commands.bandit import arrivals
 from beam_ldp.decisions.commands.bandit.arrivals import Arrivals
-from beam_ldp.decisions.commands.bandit.inbox import KeepRewards
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.usage import ADVANCE
+from beam_ldp.decisions.stages.rewards import KeepRewards
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.settings import SettingError
-from tests.pipelines.test_bandit_kills import charges, end_at
-from tests.pipelines.test_bandit_service import rewards_of, snapshot, started, state
+from tests.decisions.commands.test_bandit_kills import charges, end_at
+from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
 
 BUNDLES = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 

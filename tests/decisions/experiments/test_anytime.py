@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from beam_ldp.decisions import ArmCounts, design_experiment
+from beam_ldp.decisions import ArmCounts, decide, design_experiment
 from beam_ldp.decisions.experiments.anytime import (
     anytime_bounds,
     anytime_p_value,
@@ -188,17 +188,17 @@ def test_a_plan_that_may_be_looked_at_any_time(arms):
     null, much = (round(each * plan.channel.rate(share)) for share in (0.10, 0.20))
     quiet = {arm: ArmCounts(each, null) for arm in plan.arms}
     loud = {**quiet, plan.arms[-1]: ArmCounts(each, much)}
-    assert plan.decide(quiet).decision == "go on"
-    assert plan.decide(*[quiet] * 5).decision == "no effect shown"
-    verdict = plan.decide(loud, loud)
+    assert decide(plan, quiet).decision == "go on"
+    assert decide(plan, *[quiet] * 5).decision == "no effect shown"
+    verdict = decide(plan, loud, loud)
     (told,) = verdict.comparisons
     assert verdict.decision == "effect" and told.p_value == told.adjusted_p_value <= 0.05
     assert 0 < told.interval[0] < 0.1 < told.interval[1]
     assert told.effect == pytest.approx(0.1, abs=0.002)
     # Whatever comes later, in as many and as uneven increments as one likes.
-    later = plan.decide(loud, loud, *[quiet] * 4, {arm: ArmCounts(9, 2) for arm in plan.arms})
+    later = decide(plan, loud, loud, *[quiet] * 4, {arm: ArmCounts(9, 2) for arm in plan.arms})
     assert later.decision == "effect" and later.comparisons[0].p_value == told.p_value
-    assert plan.decide(quiet).comparisons[0].p_value == 1.0
+    assert decide(plan, quiet).comparisons[0].p_value == 1.0
 
 
 def test_power_of_a_sample_is_that_of_its_bounds():
@@ -217,7 +217,7 @@ def test_both_signs_and_several_arms_share_alpha():
     both = design_experiment(**ASKED, sided="two", looks=2, spending="anytime")
     each = both.people // 4
     less, same = (round(each * both.channel.rate(share)) for share in (0.0, 0.10))
-    told = both.decide({"control": ArmCounts(each, same), "variant": ArmCounts(each, less)})
+    told = decide(both, {"control": ArmCounts(each, same), "variant": ArmCounts(each, less)})
     (found,) = told.comparisons
     tilts = tilts_for(*both.reported_rates(-1))
     growth = hypergeometric_growth(2 * each - same - less, each, each, tilts)
@@ -227,6 +227,6 @@ def test_both_signs_and_several_arms_share_alpha():
     each = three.people // 6
     null, more = (round(each * three.channel.rate(share)) for share in (0.10, 0.2))
     counts = {arm: ArmCounts(each, ones) for arm, ones in zip(three.arms, (null, more, null))}
-    red, green = three.decide(counts).comparisons
+    red, green = decide(three, counts).comparisons
     assert red.significant and not green.significant
     assert red.adjusted_p_value == pytest.approx(2 * red.p_value)

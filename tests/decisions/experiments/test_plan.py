@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from beam_ldp.accounting import shuffle_epsilon
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, design_experiment
+from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
 from beam_ldp.decisions.experiments.channel import NO_NOISE
 from beam_ldp.decisions.experiments.designing import people_needed, with_people
 
@@ -36,8 +36,8 @@ def counts(plan: ExperimentPlan, *ones: int, people: int | None = None) -> dict[
 
 def test_a_sample_of_a_known_rate(sample):
     assert sample.threshold is not None
-    over = sample.decide(counts(sample, sample.threshold + 1))
-    under = sample.decide(counts(sample, sample.threshold))
+    over = decide(sample, counts(sample, sample.threshold + 1))
+    under = decide(sample, counts(sample, sample.threshold))
     assert (over.decision, under.decision) == ("effect", "no effect shown")
     assert over.comparisons[0].p_value <= 0.05 < under.comparisons[0].p_value
     assert over.comparisons[0].interval[0] > 0 > under.comparisons[0].interval[0]
@@ -49,15 +49,15 @@ def test_two_arms_are_decided_by_the_noisy_counts(two_arms):
     each = two_arms.arm_people()["control"]
     null, seen = (round(each * two_arms.channel.rate(share)) for share in (0.10, 0.15))
     same, more = (
-        two_arms.decide(counts(two_arms, null, null)),
-        two_arms.decide(counts(two_arms, null, seen)),
+        decide(two_arms, counts(two_arms, null, null)),
+        decide(two_arms, counts(two_arms, null, seen)),
     )
     assert (same.decision, more.decision) == ("no effect shown", "effect")
     assert more.comparisons[0].effect == pytest.approx(0.05, abs=0.001)
     low, high = more.comparisons[0].interval
     assert 0 < low < 0.05 < high
     assert more.interval_level == pytest.approx(0.9)
-    less = two_arms.decide(counts(two_arms, seen, null))
+    less = decide(two_arms, counts(two_arms, seen, null))
     assert less.decision == "no effect shown"  # one-sided: a smaller rate is no success
 
 
@@ -66,7 +66,7 @@ def test_another_number_of_people_keeps_the_level_and_says_its_power(sample):
     people = sample.people // 2
     rate = sample.channel.rate(0.10)
     bound = int(stats.binom.isf(0.05, people, rate))
-    at = {one: sample.decide(counts(sample, one, people=people)) for one in (bound, bound + 1)}
+    at = {one: decide(sample, counts(sample, one, people=people)) for one in (bound, bound + 1)}
     assert [verdict.decision for verdict in at.values()] == ["no effect shown", "effect"]
     assert at[bound].comparisons[0].power < 0.6
     assert at[bound].planned == sample.people
@@ -78,16 +78,16 @@ def test_smaller_rates_and_both_sides():
     assert down.people == pytest.approx(up.people, rel=0.01)
     each = down.arm_people()["control"]
     before, after = (round(each * down.channel.rate(share)) for share in (0.15, 0.10))
-    verdict = down.decide(counts(down, before, after))
+    verdict = decide(down, counts(down, before, after))
     assert verdict.decision == "effect" and verdict.comparisons[0].effect < 0
-    assert down.decide(counts(down, after, before)).decision == "no effect shown"
+    assert decide(down, counts(down, after, before)).decision == "no effect shown"
     both = design_experiment(**ASKED, sided="two")
     assert both.people > up.people
     for ones in ((before, after), (after, before)):
-        assert both.decide(counts(both, *ones)).decision == "effect"
+        assert decide(both, counts(both, *ones)).decision == "effect"
     alone = design_experiment(**ASKED, sided="two", arms=["everybody"])
     assert alone.threshold is None and alone.people > ASKED["null"]
-    nobody = alone.decide(counts(alone, round(alone.people * alone.channel.zero)))
+    nobody = decide(alone, counts(alone, round(alone.people * alone.channel.zero)))
     assert nobody.decision == "effect" and nobody.comparisons[0].effect == pytest.approx(
         -0.1, abs=0.002
     )
@@ -105,7 +105,7 @@ def test_several_arms_share_alpha_and_are_corrected():
     assert plan.people > 1.5 * pair.people
     each = plan.arm_people()["now"]
     null, seen = (round(each * plan.channel.rate(share)) for share in (0.10, 0.15))
-    verdict = plan.decide(counts(plan, null, seen, null))
+    verdict = decide(plan, counts(plan, null, seen, null))
     red, green = verdict.comparisons
     assert red.significant and not green.significant
     assert red.adjusted_p_value == pytest.approx(2 * red.p_value)
@@ -122,19 +122,19 @@ def test_looks_decide_early_go_on_or_end(arms):
     null, much = (round(each * plan.channel.rate(share)) for share in (0.10, 0.25))
     quiet = {arm: ArmCounts(each, null) for arm in plan.arms}
     loud = {**quiet, plan.arms[-1]: ArmCounts(each, much)}
-    assert plan.decide(quiet).decision == "go on"
-    assert plan.decide(loud).decision == "effect"
-    assert plan.decide(loud, quiet, quiet).decision == "effect"  # decided is decided
-    assert plan.decide(quiet, quiet, quiet).decision == "no effect shown"
-    assert plan.decide(quiet).comparisons[0].p_value is None
-    assert plan.decide(quiet, quiet, quiet).comparisons[0].power >= 0.78
+    assert decide(plan, quiet).decision == "go on"
+    assert decide(plan, loud).decision == "effect"
+    assert decide(plan, loud, quiet, quiet).decision == "effect"  # decided is decided
+    assert decide(plan, quiet, quiet, quiet).decision == "no effect shown"
+    assert decide(plan, quiet).comparisons[0].p_value is None
+    assert decide(plan, quiet, quiet, quiet).comparisons[0].power >= 0.78
     with pytest.raises(ValueError, match="1 to 3 looks, got 4: looks are decided in the design"):
-        plan.decide(quiet, quiet, quiet, quiet)
+        decide(plan, quiet, quiet, quiet, quiet)
 
 
 def test_looking_twice_without_looks_is_refused(sample):
     with pytest.raises(ValueError, match="1 to 1 looks, got 2"):
-        sample.decide(counts(sample, 5), counts(sample, 5))
+        decide(sample, counts(sample, 5), counts(sample, 5))
 
 
 def test_the_price_is_that_of_the_smallest_increment_of_the_smallest_arm():
@@ -157,7 +157,7 @@ def test_numeric_outcomes_are_bits_that_are_linear_in_them():
     assert money.people == share.people
     each = money.arm_people()["control"]
     ones = [round(each * money.channel.rate(s)) for s in (0.10, 0.15)]
-    found, plain = money.decide(counts(money, *ones)), share.decide(counts(share, *ones))
+    found, plain = decide(money, counts(money, *ones)), decide(share, counts(share, *ones))
     assert found.comparisons[0].effect == pytest.approx(50 * plain.comparisons[0].effect)
     assert found.comparisons[0].interval[1] == pytest.approx(50 * plain.comparisons[0].interval[1])
 
@@ -227,7 +227,7 @@ def test_what_no_plan_can_be_is_refused(changed, said):
 
 def test_counts_of_other_arms_are_refused(two_arms):
     with pytest.raises(ValueError, match="counts must be of the arms control, variant"):
-        two_arms.decide({"control": ArmCounts(5, 1)})
+        decide(two_arms, {"control": ArmCounts(5, 1)})
 
 
 @pytest.mark.statistical
@@ -239,7 +239,7 @@ def test_false_alarms_and_power_of_a_whole_plan_with_looks():
         rates = plan.channel.rate(0.10), plan.channel.rate(0.10 + effect)
         drawn = rng.binomial(each, np.broadcast_to(rates, (500, 2, 2)))
         found = [
-            plan.decide(*({a: ArmCounts(each, int(n)) for a, n in zip(plan.arms, look)}
+            decide(plan, *({a: ArmCounts(each, int(n)) for a, n in zip(plan.arms, look)}
                           for look in one)).decision == "effect"
             for one in drawn
         ]  # fmt: skip

@@ -14,11 +14,18 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, design_experiment
+from beam_ldp.decisions import (
+    ArmCounts,
+    ExperimentPlan,
+    PrivateExperiment,
+    decide,
+    decide_releases,
+    design_experiment,
+)
 from beam_ldp.decisions.stages.outcomes import EncodeOutcomes, OutcomeQuery, counts_of
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.settings import Noise, People, Privacy
-from beam_ldp.transforms import PrivateExperiment, Release, decide_releases
+from beam_ldp.transforms import Release
 from beam_ldp.transforms.elements.columns import NOT_BINARY, SOUND, Column
 
 ARMS = People(group_by="arm", one_row=True)
@@ -57,7 +64,7 @@ def test_windows_are_looks_in_their_order() -> None:
     assert [one.decision for one in verdicts] == ["go on", "go on", "effect"]
     looks = [{arm: ArmCounts(100, count) for arm, count in zip(plan.arms, counts)}
              for counts in ((40, 40), (35, 35), (20, 90))]  # fmt: skip
-    assert verdicts == tuple(plan.decide(*looks[: i + 1]) for i in range(3))
+    assert verdicts == tuple(decide(plan, *looks[: i + 1]) for i in range(3))
     at_once = [replace(one, window=first) for one in loud]
     assert [one.decision for one in decide_releases(plan, [*at_once, *quiet])] == ["effect"]
 

@@ -6,27 +6,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, Verdict
+from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict, decide
+from beam_ldp.decisions.commands.pictures import figure_of_rows
 from beam_ldp.decisions.experiments.channel import share_interval
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, as_json, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.views.pictures import (
-    ABOVE,
-    BELOW,
-    ESTIMATE,
-    GREY,
-    GRID,
-    TRUTH,
-    bare,
-    figure_with,
-    shortened,
-)
+from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, TRUTH, shortened
 from beam_ldp.pipelines.views.terminal import printable
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -69,9 +59,9 @@ class ExperimentAnswer(Answer):
         self.plan, self.increments = plan, increments
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ExperimentVerdict:
         """What is decided, from all looks so far."""
-        return self.plan.decide(*self.increments)
+        return decide(self.plan, *self.increments)
 
     @property
     def counts(self) -> Mapping[str, ArmCounts]:
@@ -150,12 +140,15 @@ class ExperimentAnswer(Answer):
 
     def plot(self, price: str) -> Figure:
         told, plan = self.verdict.comparisons, self.plan
-        inside = 0.5 * len(told) + 0.3
-        height = ABOVE + BELOW + inside
         asked = shortened(self.release.question, 50)
-        figure = figure_with(f"{asked}: {self.verdict.decision}", price, height)
-        axes = figure.add_axes((0.2, BELOW / height, 0.72, inside / height))
-        places = np.arange(len(told))[::-1]
+        named = [one.arm if plan.kind == "arms" else asked for one in told]
+        against = "the control" if plan.kind == "arms" else f"{plan.null:g}"
+        level = f"{100 * self.verdict.interval_level:.3g} %"
+        figure, axes, places = figure_of_rows(
+            f"{asked}: {self.verdict.decision}", price, [shortened(name, 20) for name in named],
+            0.5 * len(told) + 0.3, (0.2, 0.92),
+            f"effect against {against}; intervals hold at once with {level}",
+        )  # fmt: skip
         lows, highs = zip(*(one.interval for one in told))
         axes.hlines(places, lows, highs, color=ESTIMATE, alpha=0.3, linewidth=8, zorder=2)
         axes.plot([one.effect for one in told], places, "o", color=ESTIMATE, zorder=4)
@@ -165,14 +158,4 @@ class ExperimentAnswer(Answer):
             "planned effect", (plan.effect, 1), xycoords=("data", "axes fraction"),
             xytext=(4, -4), textcoords="offset points", color=TRUTH, fontsize=8, va="top",
         )  # fmt: skip
-        named = [one.arm if plan.kind == "arms" else asked for one in told]
-        axes.set_yticks(places, [shortened(name, 20) for name in named], parse_math=False)
-        axes.set_ylim(-0.7, len(told) - 0.3)
-        axes.grid(axis="x", color=GRID, linewidth=0.8, zorder=0)
-        axes.set_axisbelow(True)
-        bare(axes, "top", "right", "left")
-        against = "the control" if plan.kind == "arms" else f"{plan.null:g}"
-        level = f"{100 * self.verdict.interval_level:.3g} %"
-        axes.set_xlabel(f"effect against {against}; intervals hold at once with {level}",
-                        color=GREY)  # fmt: skip
         return figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from beam_ldp.decisions.commands.usage import RUN, OutcomeQuestion
 from beam_ldp.decisions.stages.outcomes import decision_id, least_reports
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import (
     Settings,
@@ -27,7 +24,6 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 
 OutcomeSettings = Settings[OutcomeQuestion]
@@ -89,7 +85,7 @@ def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> Non
     if plan.kind == "compound" or plan.value_range is not None:
         raise SettingError(
             "--design: outcomes are 0 or 1 here; a numeric or compound plan is decided from counts "
-            "by `ExperimentPlan.decide`"
+            "by `beam_ldp.decisions.decide`"
         )
     if question.look > plan.looks and plan.spending != "anytime":
         raise SettingError(
@@ -102,69 +98,6 @@ def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> Non
         raise SettingError(f"{arm} is for plans of several arms; this one has a single sample")
     if people.group_by is not None and people.group_by in (*question.column, people.id):
         raise SettingError(f"{arm} must name a column that is used for nothing else")
-
-
-class ExperimentPlanner(Planner[OutcomeSettings]):
-    """Does an effect show? Before the data.
-
-    Args:
-        settings: checked flags.
-        experiment: the plan.
-    """
-
-    def __init__(self, settings: OutcomeSettings, experiment: ExperimentPlan) -> None:
-        super().__init__(settings)
-        self.experiment = experiment
-
-    def choose(self) -> Choice[Any]:
-        plan, privacy = self.experiment, self.settings.privacy
-        randomizer, price = plan.randomizer(), None
-        if self.settings.noise.seed is None:
-            price = expected_price(randomizer, plan.crowd(), privacy.delta, privacy.honest_fraction)
-        return Choice(randomizer, plan.crowd(), price, self._error())
-
-    def _error(self) -> float:
-        """Standard error of the effect that has the smallest arm, at the end of the plan."""
-        plan = self.experiment
-        variance = plan.channel.rate(plan.null_share) * (1 - plan.channel.rate(plan.null_share))
-        counts = sorted(plan.arm_people().values())
-        sides = counts[:1] if len(counts) == 1 else [counts[0], plan.arm_people()[plan.arms[0]]]
-        return math.sqrt(sum(variance / count for count in sides)) / plan.channel.contrast
-
-    def expectation(self, choice: Choice[Any]) -> str:
-        plan = self.experiment
-        return (
-            f"an effect of {plan.effect:+g} will be seen with probability {plan.power:g}, and "
-            f"claimed with {plan.alpha:g} at most where there is none"
-        )
-
-    def inputs(self) -> Rows:
-        plan, question = self.experiment, self.settings.question
-        rows = [("plan", f"{plan.digest[:16]}: {self._asked}")]
-        if plan.kind == "arms":
-            column = self.settings.people.group_by
-            rows.append(("arms", f"column {column}: {', '.join(plan.arms)}"))
-        if plan.looked:
-            rows.append(("look", f"{question.look} of {plan.looks}"))
-        return rows
-
-    @property
-    def _asked(self) -> str:
-        plan = self.experiment
-        against = "the control" if plan.kind == "arms" else f"a rate of {plan.null:g}"
-        return f"{self.settings.question.column[0]}, {plan.effect:+g} against {against}"
-
-    def expected(self, choice: Choice[Any]) -> Rows:
-        plan = self.experiment
-        return [
-            ("people needed", f"{plan.people:,}"),
-            ("false alarms", f"{plan.alpha:g} of experiments without an effect, at most"),
-            ("power", f"{plan.power:g} of experiments with an effect of {plan.effect:+g}"),
-            ("error of the effect", f"about {readable(choice.predicted_error * plan.scale)}"),
-        ]
-
-    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
-        return {"plan": {**self.experiment.to_json(), "digest": self.experiment.digest}}
 
 
 # What its record and its statement say differently ------------------------------------------------

@@ -9,33 +9,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import apache_beam as beam
 
 from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.commands.ab_test.choice import ExperimentRecord, planned, read_plan
 from beam_ldp.decisions.commands.ab_test.decided import earlier_looks
 from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
 from beam_ldp.decisions.commands.ab_test.run import Experiment
+from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import DECIDE, OutcomeQuestion
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
-    DeviceReports,
     check_collected,
     collected_words,
-    count,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
 from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import absolute, need
 from beam_ldp.settings import SettingError
-from beam_ldp.transforms.elements.blocks import Release
 
 
 @dataclass(frozen=True)
@@ -49,14 +42,14 @@ class CollectExperimentRecord(ExperimentRecord):
     sampling: str = "fixed"
 
 
-class Decide(DeviceReports, Experiment):
+class DecideReports(DecidesFromReports, Experiment):
     """Does an effect show, from reports that were randomized elsewhere?"""
 
     usage = DECIDE
     settings: CollectSettings[OutcomeQuestion]
 
     @classmethod
-    def of(cls, given: Arguments) -> Decide:
+    def of(cls, given: Arguments) -> DecideReports:
         """The program as it was told: `release.json` says what was asked. Raises SettingError."""
         need(DECIDE, given, "reports.reports", "question.design")
         place = given["reports"].get("release") or _beside(given["reports"]["reports"])
@@ -78,15 +71,6 @@ class Decide(DeviceReports, Experiment):
     @property
     def record_type(self) -> type[ExperimentRecord]:
         return CollectExperimentRecord
-
-    def inputs(self) -> Rows:
-        return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
-
-    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
-        return count(pipeline, self.settings, self.query, self.staging)
-
-    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
-        return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
 
 
 def _asked(
@@ -120,7 +104,7 @@ def _collected(record: CollectExperimentRecord) -> Words:
     return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
-PROGRAM = run.program_of(Decide)
+PROGRAM = run.program_of(DecideReports)
 main = PROGRAM.main
 
 if __name__ == "__main__":

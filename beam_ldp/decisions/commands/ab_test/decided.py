@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, Verdict
+from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.settings import SettingError
 
@@ -68,7 +68,7 @@ def check_undecided(design: str, look: int) -> None:
 
 
 def write_down(
-    design: str, plan: ExperimentPlan, verdict: Verdict, counts: Counts, output: str
+    design: str, plan: ExperimentPlan, verdict: ExperimentVerdict, counts: Counts, output: str
 ) -> None:
     """Write down what is decided, unless it is already.
 

@@ -5,6 +5,7 @@ The same program as `python -m beam_ldp.decisions.commands.ab_test.run`.
 
 from __future__ import annotations
 
+import math
 import sys
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,6 @@ import numpy as np
 from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
 from beam_ldp.decisions.commands.ab_test.choice import (
-    ExperimentPlanner,
     ExperimentRecord,
     OutcomeSettings,
     checked_outcomes,
@@ -32,13 +32,14 @@ from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.gates import NothingReleasedError, expected_price
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.transforms.elements.blocks import Release
 
 
-class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
+class Experiment(Question[OutcomeSettings]):
     """Does an effect show?
 
     Args:
@@ -52,8 +53,8 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
     def __init__(
         self, settings: OutcomeSettings, experiment: ExperimentPlan, earlier: tuple[Counts, ...]
     ) -> None:
-        super().__init__(settings, experiment)
-        self.earlier = earlier
+        super().__init__(settings)
+        self.experiment, self.earlier = experiment, earlier
 
     @classmethod
     def check(cls, given: Arguments) -> OutcomeSettings:
@@ -88,6 +89,60 @@ class Experiment(ExperimentPlanner, Question[OutcomeSettings]):
     @cached_property
     def query(self) -> OutcomeQuery:
         return OutcomeQuery(self.experiment, self.about, self.settings.question.look, self.about)
+
+    # Before the data ------------------------------------------------------------------------------
+
+    def choose(self) -> Choice[Any]:
+        plan, privacy = self.experiment, self.settings.privacy
+        randomizer, price = plan.randomizer(), None
+        if self.settings.noise.seed is None:
+            price = expected_price(randomizer, plan.crowd(), privacy.delta, privacy.honest_fraction)
+        return Choice(randomizer, plan.crowd(), price, self._error())
+
+    def _error(self) -> float:
+        """Standard error of the effect that has the smallest arm, at the end of the plan."""
+        plan = self.experiment
+        variance = plan.channel.rate(plan.null_share) * (1 - plan.channel.rate(plan.null_share))
+        counts = sorted(plan.arm_people().values())
+        sides = counts[:1] if len(counts) == 1 else [counts[0], plan.arm_people()[plan.arms[0]]]
+        return math.sqrt(sum(variance / count for count in sides)) / plan.channel.contrast
+
+    def expectation(self, choice: Choice[Any]) -> str:
+        plan = self.experiment
+        return (
+            f"an effect of {plan.effect:+g} will be seen with probability {plan.power:g}, and "
+            f"claimed with {plan.alpha:g} at most where there is none"
+        )
+
+    def inputs(self) -> Rows:
+        plan, question = self.experiment, self.settings.question
+        rows = [("plan", f"{plan.digest[:16]}: {self._asked}")]
+        if plan.kind == "arms":
+            column = self.settings.people.group_by
+            rows.append(("arms", f"column {column}: {', '.join(plan.arms)}"))
+        if plan.looked:
+            rows.append(("look", f"{question.look} of {plan.looks}"))
+        return rows
+
+    @property
+    def _asked(self) -> str:
+        plan = self.experiment
+        against = "the control" if plan.kind == "arms" else f"a rate of {plan.null:g}"
+        return f"{self.settings.question.column[0]}, {plan.effect:+g} against {against}"
+
+    def expected(self, choice: Choice[Any]) -> Rows:
+        plan = self.experiment
+        return [
+            ("people needed", f"{plan.people:,}"),
+            ("false alarms", f"{plan.alpha:g} of experiments without an effect, at most"),
+            ("power", f"{plan.power:g} of experiments with an effect of {plan.effect:+g}"),
+            ("error of the effect", f"about {readable(choice.predicted_error * plan.scale)}"),
+        ]
+
+    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
+        return {"plan": {**self.experiment.to_json(), "digest": self.experiment.digest}}
+
+    # After them -----------------------------------------------------------------------------------
 
     def gate(self, found: results.WorkerResults) -> Release:
         """All arms of the plan. Raises NothingReleasedError where one of them is missing."""

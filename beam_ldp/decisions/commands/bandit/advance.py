@@ -15,25 +15,24 @@ from rich.console import Console
 
 from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.decisions.bandits.central import CentralSums
+from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.bandit.answer import BatchAnswer
-from beam_ldp.decisions.commands.bandit.arrivals import follow
-from beam_ldp.decisions.commands.bandit.attempts import free_name
+from beam_ldp.decisions.commands.bandit.arrivals import batches_in, follow
 from beam_ldp.decisions.commands.bandit.choice import (
-    BatchPlanner,
     BatchRecord,
     RewardSettings,
+    central_price,
     checked_rewards,
     open_service,
     parts_at,
 )
-from beam_ldp.decisions.commands.bandit.earlier import batches_in
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
-from beam_ldp.decisions.commands.bandit.trusted import central_price
 from beam_ldp.decisions.commands.bandit.view import say_service
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardStream
 from beam_ldp.decisions.stages.reward_sums import PrivateSums
 from beam_ldp.decisions.stages.rewards import RewardQuery
+from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.commands import start
@@ -41,21 +40,71 @@ from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.means.choice import local_price
-from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, Price, price_as_json
+from beam_ldp.pipelines.records.gates import (
+    BadRows,
+    NothingReleasedError,
+    Price,
+    expected_price,
+    price_as_json,
+)
+from beam_ldp.pipelines.records.lost_runs import find_lost_runs
+from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_url
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 
+
+def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
+    """The first of `name`, `name-attempt-2`, ... that the next attempt may be charged under.
+
+    One whose attempt released nothing was given back, and is over. One that was lost stays charged:
+    memoized reports are drawn again under its name, others are new ones. One that is settled, or
+    under way, keeps its name, so that the ledger refuses it again.
+    """
+    url = ledger_url(settings)
+    if url is None:
+        return name
+    try:
+        ledger = BudgetLedger(url)
+    except LedgerError:
+        return name  # which is said when it is asked for the charge
+    alive = {
+        run.note.run_id
+        for run in find_lost_runs(settings.output.folder)
+        if run.note.launcher.ended == "under way"
+    }
+    over = ("abandoned",) if memoized else ("abandoned", "reserved")
+    attempt, told = 1, name
+    while ledger.has_run(told) and told not in alive and ledger.charge(told).status in over:
+        attempt += 1
+        told = f"{name}-attempt-{attempt}"
+    return told
+
+
+# The name of the next attempt ---------------------------------------------------------------------
+
+
 _MODELS = {"shuffled": "shuffle", "local": "local", "central": "central"}
 
 
-class OpenBatch(BatchPlanner, Question[RewardSettings]):
-    """What is the reward of each play of the open batch, and which actions may still be best?"""
+class OpenBatch(Question[RewardSettings]):
+    """What is the reward of each play of the open batch, and which actions may still be best?
+
+    Args:
+        settings: checked flags.
+        service: which asks.
+        asked: its open batch.
+    """
 
     usage = ADVANCE
+
+    def __init__(self, settings: RewardSettings, service: ServiceFolder, asked: BatchTerms) -> None:
+        super().__init__(settings)
+        self.service, self.asked = service, asked
 
     @classmethod
     def check(cls, given: Arguments) -> RewardSettings:
@@ -105,6 +154,56 @@ class OpenBatch(BatchPlanner, Question[RewardSettings]):
     @cached_property
     def query(self) -> RewardQuery:
         return RewardQuery(self.about, None, self.about, batch=self.asked.digest)
+
+    # Before the rewards ---------------------------------------------------------------------------
+
+    @property
+    def whole_crowd(self) -> bool:
+        """Whether people hide among all of the batch, and not only those with the same action."""
+        bandit = self.service.terms.bandit
+        return bandit.model == "shuffled" and bandit.amplify_over == "batch"
+
+    def choose(self) -> Choice[Any]:
+        if self.service.terms.trusts_the_server:
+            sums = CentralSums(self.service.terms.bandit.epsilon)
+            return Choice(sums, self._crowd, central_price(sums), self.asked.batch.width)
+        randomizer = bit_randomizer(self.asked.local_epsilon)
+        price = self._price(randomizer)
+        return Choice(randomizer, self._crowd, price, self.asked.batch.width)
+
+    @property
+    def _crowd(self) -> int:
+        return self.asked.batch.people if self.whole_crowd else self.asked.least
+
+    def _price(self, randomizer: Any) -> Price:
+        if not self.settings.trusts_the_shuffler:
+            return local_price(randomizer.local_epsilon)
+        return expected_price(randomizer, self._crowd, self.settings.privacy.delta, 1.0)
+
+    def worst_price(self, choice: Choice[Any]) -> Price | None:
+        return choice.price  # nothing is decided by fewer people
+
+    def expectation(self, choice: Choice[Any]) -> str:
+        return (
+            f"batch {self.asked.number} drops actions that lose more than "
+            f"{number(4 * choice.predicted_error)} against the best"
+        )
+
+    def inputs(self) -> Rows:
+        asked, terms = self.asked, self.service.terms
+        return [
+            ("service", f"{terms.name}, {terms.digest[:16]}"),
+            ("batch", f"{asked.number}, of {asked.batch.people:,} people"),
+            ("actions", f"{len(asked.plays)} played, of {len(asked.batch.active)} left"),
+        ]
+
+    def expected(self, choice: Choice[Any]) -> Rows:
+        return [("drops actions that lose", f"more than {number(4 * choice.predicted_error)}")]
+
+    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
+        return {"batch": self.asked.to_json()}
+
+    # After them -----------------------------------------------------------------------------------
 
     def gate(self, found: results.WorkerResults) -> Release:
         """All plays, each with its people. Raises NothingReleasedError where some are missing, or

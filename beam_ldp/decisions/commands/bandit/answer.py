@@ -11,20 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.bandits.progress import Decided, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Decided
 from beam_ldp.decisions.bandits.terms import BatchTerms
+from beam_ldp.decisions.commands.pictures import figure_of_rows
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, as_json, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.views.pictures import (
-    ABOVE,
-    BELOW,
-    ESTIMATE,
-    GREY,
-    GRID,
-    bare,
-    figure_with,
-    shortened,
-)
+from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +50,7 @@ class BatchAnswer(Answer):
         "plot.png": "estimates of all actions with the widths that decide",
     }
 
-    def __init__(self, release: Parts, asked: BatchTerms, progress: Progress) -> None:
+    def __init__(self, release: Parts, asked: BatchTerms, progress: BanditProgress) -> None:
         super().__init__(release, None)
         self.parts, self.asked, self.progress = release, asked, progress
 
@@ -153,15 +145,12 @@ class BatchAnswer(Answer):
     def plot(self, price: str) -> Figure:
         decided, left = self.decided, set(self.decided.survivors.tolist())
         order = np.argsort(-decided.estimates, kind="stable")[:_MOST_DRAWN]
-        inside = 0.3 * max(2, len(order))
-        height = ABOVE + BELOW + inside
-        title = (
-            f"Batch {self.asked.number}: {len(left):,} of {len(decided.estimates):,} may be best"
-        )
-        figure = figure_with(title, price, height)
-        axes = figure.add_axes((0.24, BELOW / height, 0.71, inside / height))
-        places = np.arange(len(order))[::-1]
         actions = decided.batch.active[order]
+        figure, axes, places = figure_of_rows(
+            f"Batch {self.asked.number}: {len(left):,} of {len(decided.estimates):,} may be best",
+            price, [shortened(self._names[i]) for i in actions], 0.3 * max(2, len(order)),
+            (0.24, 0.95), "mean reward; left of the dashed line an action is dropped",
+        )  # fmt: skip
         stays = np.array([int(action) in left for action in actions])
         value, width = decided.estimates[order], decided.batch.width
         for chosen, colour in ((stays, ESTIMATE), (~stays, GREY)):
@@ -169,10 +158,4 @@ class BatchAnswer(Answer):
                         alpha=0.3, linewidth=7, zorder=2)  # fmt: skip
             axes.plot(value[chosen], places[chosen], "o", color=colour, markersize=5, zorder=4)
         axes.axvline(value.max() - 2 * width, color=GREY, linewidth=1, linestyle="--", zorder=1)
-        axes.set_yticks(places, [shortened(self._names[i]) for i in actions], parse_math=False)
-        axes.set_ylim(-0.7, len(order) - 0.3)
-        axes.grid(axis="x", color=GRID, linewidth=0.8, zorder=0)
-        axes.set_axisbelow(True)
-        bare(axes, "top", "right", "left")
-        axes.set_xlabel("mean reward; left of the dashed line an action is dropped", color=GREY)
         return figure

@@ -11,13 +11,15 @@ A file is read when its name appears: it must be complete then, so write it asid
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.markup import escape
 
@@ -27,28 +29,62 @@ from beam_ldp.decisions.commands.bandit.choice import (
     checked_rules,
     open_service,
 )
-from beam_ldp.decisions.commands.bandit.earlier import batches_named
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.bandit.view import say_service
-from beam_ldp.decisions.commands.usage import ADVANCE, RewardStream
+from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion, RewardStream
 from beam_ldp.decisions.stages.rewards import EncodeRewards
 from beam_ldp.pipelines.flags import Arguments
+from beam_ldp.pipelines.inputs.heads import read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, find_all_files
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import section_from
+from beam_ldp.pipelines.settings import Settings, section_from, with_files
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.sections import Source
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
 
 if TYPE_CHECKING:
     from beam_ldp.decisions.bandits.terms import BatchTerms
 
+_PLAY = re.compile(r"(\d+):.")
+
+
+def batches_in(given: Arguments) -> set[int]:
+    """Numbers of the batches in the first rows of each file; none where that cannot be read, which
+    the program then says. Whether they are, decides nothing but what to say: rewards of another
+    batch never count."""
+    column = given["people"].get("group_by", "play")
+    try:
+        source = section_from(given, ADVANCE, "source", Source)
+        settings = with_files(Settings(source=source, question=RewardQuestion()))
+        told = settings.source
+        reader = RowReader(told.format, (column,), None, "dead_letter", told.delimiter, None)  # type: ignore[arg-type]
+        heads = read_heads(settings.files, reader)
+    except (SettingError, InputFileError):
+        return set()
+    return {number for head in heads for number in batches_named(head.blocks, column)}
+
+
+def batches_named(blocks: Iterable[TableBlock], column: str) -> set[int]:
+    """Numbers of the batches that the plays in a column name."""
+    found = set()
+    for block in blocks:
+        if column in block.batch.schema.names:
+            for value in pc.unique(block.batch.column(column)).to_pylist():
+                if match := _PLAY.match(str(value)):
+                    found.add(int(match[1]))
+    return found
+
+
+# Which batches rewards are of ---------------------------------------------------------------------
+
+
 LOOK_EVERY = 1.0  # seconds between two looks at the files
 SEVERAL = -1  # plays of one person
 
-Decide = Callable[[int, Arguments], int]
+DecideBatch = Callable[[int, Arguments], int]
 
 
-def follow(given: Arguments, console: Console, decide: Decide) -> int:
+def follow(given: Arguments, console: Console, decide: DecideBatch) -> int:
     """Decide one batch after another as their rewards arrive; gives the exit code.
 
     It ends when the winner is named, after the time that was given, by Ctrl-C while it waits, and

@@ -7,19 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from beam_ldp.accounting import PrivacyBound
 from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
-from beam_ldp.decisions.commands.bandit.trusted import central_price, central_words, check_reports
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.means.choice import local_price
-from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.gates import Price, expected_price
+from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import Words, _without_shuffler, words_of
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
     Settings,
@@ -32,7 +28,7 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.settings import SettingError
+from beam_ldp.settings import Charge, Noise, SettingError
 
 RewardSettings = Settings[RewardQuestion]
 _SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")
@@ -97,66 +93,6 @@ def _tracked(given: Arguments, service: ServiceFolder) -> dict[str, str]:
     return {"mlflow_uri": f"sqlite:///{service.private}/mlflow.db"}
 
 
-class BatchPlanner(Planner[RewardSettings]):
-    """What is the reward of each play? Before the rewards.
-
-    Args:
-        settings: checked flags.
-        service: which asks.
-        asked: its open batch.
-    """
-
-    def __init__(self, settings: RewardSettings, service: ServiceFolder, asked: BatchTerms) -> None:
-        super().__init__(settings)
-        self.service, self.asked = service, asked
-
-    @property
-    def whole_crowd(self) -> bool:
-        """Whether people hide among all of the batch, and not only those with the same action."""
-        bandit = self.service.terms.bandit
-        return bandit.model == "shuffled" and bandit.amplify_over == "batch"
-
-    def choose(self) -> Choice[Any]:
-        if self.service.terms.trusts_the_server:
-            sums = CentralSums(self.service.terms.bandit.epsilon)
-            return Choice(sums, self._crowd, central_price(sums), self.asked.batch.width)
-        randomizer = bit_randomizer(self.asked.local_epsilon)
-        price = self._price(randomizer)
-        return Choice(randomizer, self._crowd, price, self.asked.batch.width)
-
-    @property
-    def _crowd(self) -> int:
-        return self.asked.batch.people if self.whole_crowd else self.asked.least
-
-    def _price(self, randomizer: Any) -> Price:
-        if not self.settings.trusts_the_shuffler:
-            return local_price(randomizer.local_epsilon)
-        return expected_price(randomizer, self._crowd, self.settings.privacy.delta, 1.0)
-
-    def worst_price(self, choice: Choice[Any]) -> Price | None:
-        return choice.price  # nothing is decided by fewer people
-
-    def expectation(self, choice: Choice[Any]) -> str:
-        return (
-            f"batch {self.asked.number} drops actions that lose more than "
-            f"{number(4 * choice.predicted_error)} against the best"
-        )
-
-    def inputs(self) -> Rows:
-        asked, terms = self.asked, self.service.terms
-        return [
-            ("service", f"{terms.name}, {terms.digest[:16]}"),
-            ("batch", f"{asked.number}, of {asked.batch.people:,} people"),
-            ("actions", f"{len(asked.plays)} played, of {len(asked.batch.active)} left"),
-        ]
-
-    def expected(self, choice: Choice[Any]) -> Rows:
-        return [("drops actions that lose", f"more than {number(4 * choice.predicted_error)}")]
-
-    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
-        return {"batch": self.asked.to_json()}
-
-
 # What its record and its statement say differently ------------------------------------------------
 
 
@@ -218,3 +154,63 @@ def _words(record: BatchRecord) -> Words:
 def parts_at(price: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of parts that hide in one crowd: each costs what all together cost."""
     return {**facts, "parts": tuple({**part, **price} for part in facts["parts"])}
+
+
+# Where the server is trusted ----------------------------------------------------------------------
+
+
+METHOD = "discrete Laplace noise on each sum"
+
+
+def check_reports(noise: Noise, charge: Charge) -> None:
+    """A SettingError for flags about what each person would randomize, and would be charged for."""
+    given = {
+        "--people-store": charge.people_store,
+        "--memoize-key-file": noise.key_file,
+        "--interaction-log": noise.log,
+    }
+    for flag, value in given.items():
+        if value is not None:
+            raise SettingError(
+                f"{flag} cannot be used with a service of --model central: people send rewards as "
+                "they are, without a local epsilon, and the server draws noise once, of each sum"
+            )
+
+
+def central_price(sums: CentralSums) -> Price:
+    """What a batch costs readers of its sums: exactly the epsilon of the noise, at delta 0."""
+    bound = PrivacyBound(
+        sums.epsilon, lower=sums.epsilon, method=METHOD, lower_method="a reward of -1 becomes 1"
+    )
+    return Price(bound, 1, sums.event)
+
+
+def central_words(words: Words, record: BatchRecord) -> Words:
+    """What the statement says where the server is trusted."""
+    return replace(
+        words,
+        first="**The server is trusted with every reward, and with whose it is "
+        "(`--model central`).** Against it, and against the machines that the job ran on, there is "
+        "no epsilon. Everybody else sees sums with noise.",
+        whole="a person's reward, as the server does",
+        whole_briefly="rewards, as the server does",
+        itself="the reward itself",
+        outside="the result",
+        crowd="every person on their own, however many there are",
+        actors="* **The server**, that is whoever reads the rewards, the workers of the runner and "
+        "where they keep what they work on, sees each reward, its play, and whose it is. **It is "
+        "trusted.**\n"
+        "* **Everybody who reads the result** sees one sum of rewards for each play, with noise. "
+        "Against them the epsilon above holds, if nobody sees rewards, sums without noise, or the "
+        "noise.",
+        counted=f"The rewards of {record.num_reports:,} people were added up. The privacy cost "
+        "does not depend on how many there are, nor on whether they are honest: the noise is that "
+        "of one person, who has a part in one sum",
+        noise="* noise: one integer for each sum, drawn once from its exact law by the operating "
+        "system's generator, and fixed before anything was read of the sum",
+        promised="the epsilon, at delta 0",
+        intervals="for the mean reward of each play by itself, of all people who might have come: "
+        "they count the noise by its law, and the most that rewards vary",
+        notes=tuple(note for note in words.notes if "released, each with its own" not in note),
+        weak="",
+    )

@@ -8,35 +8,29 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import apache_beam as beam
 from rich.console import Console
 
 from beam_ldp.decisions.commands.bandit.advance import OpenBatch, decide, open_batch
 from beam_ldp.decisions.commands.bandit.choice import BatchRecord, open_service, planned
 from beam_ldp.decisions.commands.bandit.published import REWARD, DeviceRewardQuestion
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
+from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import COLLECT, RewardQuestion
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
-    DeviceReports,
     check_collected,
     collected_words,
-    count,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
 from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import Program
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import need
 from beam_ldp.settings import SettingError
-from beam_ldp.transforms.elements.blocks import Release
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class CollectBatchRecord(BatchRecord):
     sampling: str = "fixed"
 
 
-class CollectBatch(DeviceReports, OpenBatch):
+class CollectBatch(DecidesFromReports, OpenBatch):
     """Which actions may still be best, from reports that were randomized elsewhere?"""
 
     usage = COLLECT
@@ -84,15 +78,6 @@ class CollectBatch(DeviceReports, OpenBatch):
     @property
     def record_type(self) -> type[CollectBatchRecord]:
         return CollectBatchRecord
-
-    def inputs(self) -> Rows:
-        return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
-
-    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
-        return count(pipeline, self.settings, self.query, self.staging)
-
-    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
-        return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
 
 
 @words_of.register

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
-from beam_ldp.decisions.bandits.simulating import Curve, Floats, simulate
+from beam_ldp.decisions.bandits.simulating import Floats, RegretCurve, simulate
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -45,7 +45,7 @@ class Forecast:
 
     bandit: LinearBandit
     batches: tuple[Batch, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[RegretCurve, ...]
 
     @classmethod
     def of(cls, bandit: LinearBandit, *, repeat: int, seed: int) -> Forecast:
@@ -85,7 +85,7 @@ def plan_json(forecast: Forecast) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def curves_json(bandit: LinearBandit, curves: list[Curve]) -> dict[str, Any]:
+def curves_json(bandit: LinearBandit, curves: list[RegretCurve]) -> dict[str, Any]:
     """What is printed and written of a simulation for programs."""
     told = []
     for curve in curves:
@@ -98,7 +98,7 @@ def curves_json(bandit: LinearBandit, curves: list[Curve]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def curves_metrics(curves: Sequence[Curve]) -> Iterator[tuple[int, dict[str, float]]]:
+def curves_metrics(curves: Sequence[RegretCurve]) -> Iterator[tuple[int, dict[str, float]]]:
     """What MLflow draws: for each number of people, the regret so far of each model."""
     for step, people in enumerate(curves[0].people):
         found = {}
@@ -119,7 +119,7 @@ def _common(bandit: LinearBandit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _curve_json(curve: Curve) -> dict[str, Any]:
+def _curve_json(curve: RegretCurve) -> dict[str, Any]:
     return {
         "model": curve.variant,
         "epsilon": None if curve.variant == "none" else list(curve.epsilons),
@@ -160,7 +160,7 @@ def _promise(bandit: LinearBandit) -> str:
     return f"epsilon {bandit.epsilon:g} at delta {bandit.delta:g}, hidden among {hidden}"
 
 
-def show_curves(bandit: LinearBandit, curves: list[Curve]) -> None:
+def show_curves(bandit: LinearBandit, curves: list[RegretCurve]) -> None:
     """The table that `bandit simulate` prints."""
     console = Console()
     console.print(
@@ -170,7 +170,7 @@ def show_curves(bandit: LinearBandit, curves: list[Curve]) -> None:
     _print_curves(console, tuple(curves), "regret")
 
 
-def _print_curves(console: Console, curves: tuple[Curve, ...], heading: str) -> None:
+def _print_curves(console: Console, curves: tuple[RegretCurve, ...], heading: str) -> None:
     table = _columns("model", "epsilon", heading, "standard error")
     for curve in curves:
         for epsilon, mean, error in zip(
@@ -189,7 +189,7 @@ def _columns(first: str, *others: str) -> Table:
     return table
 
 
-def plot(bandit: LinearBandit, curves: list[Curve]) -> Any:
+def plot(bandit: LinearBandit, curves: list[RegretCurve]) -> Any:
     """Mean regret as people come at one epsilon, and at the end against epsilon or by model."""
     runs = curves[0].regrets.shape[1]
     said = (
@@ -212,7 +212,7 @@ def _from_one(epsilon: float) -> float:
     return abs(math.log(epsilon))
 
 
-def draw_people(axes: Any, curves: Sequence[Curve], epsilon: float) -> None:
+def draw_people(axes: Any, curves: Sequence[RegretCurve], epsilon: float) -> None:
     """A line for each model at one epsilon, with its band: the regret so far, as people come."""
     for curve in curves:
         if curve.variant == "none" or epsilon in curve.epsilons:
@@ -225,7 +225,7 @@ def draw_people(axes: Any, curves: Sequence[Curve], epsilon: float) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def draw_epsilons(axes: Any, curves: Sequence[Curve], every: list[float]) -> None:
+def draw_epsilons(axes: Any, curves: Sequence[RegretCurve], every: list[float]) -> None:
     """A line for each model, with its band: the regret of all people against epsilon."""
     for curve in curves:
         at, mean, error = list(curve.epsilons), curve.mean, curve.standard_error
@@ -240,7 +240,7 @@ def draw_epsilons(axes: Any, curves: Sequence[Curve], every: list[float]) -> Non
 
 
 def _draw_band(
-    axes: Any, curve: Curve, at: Any, mean: Floats, error: Floats, marker: str = ""
+    axes: Any, curve: RegretCurve, at: Any, mean: Floats, error: Floats, marker: str = ""
 ) -> None:
     colour, style = _STYLES[curve.variant]
     thin = {"linewidth": 1, "zorder": 3} if curve.variant == "none" else {"linewidth": 2}
@@ -256,7 +256,7 @@ def _finish(axes: Any) -> None:
     _on_grid(axes)
 
 
-def _draw_bars(axes: Any, curves: list[Curve], epsilon: float) -> None:
+def _draw_bars(axes: Any, curves: list[RegretCurve], epsilon: float) -> None:
     """Models side by side, at one epsilon."""
     means = [float(curve.mean[0]) for curve in curves]
     errors = [2 * float(curve.standard_error[0]) for curve in curves]

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.decisions.commands.bandit.actions import MOST_ACTIONS, read_actions
+from beam_ldp.decisions.commands.bandit.actions import MOST_ACTIONS, read_chosen
 from beam_ldp.decisions.commands.bandit.start import rounding_option, start, width_option
 from beam_ldp.pipelines.commands import part
 from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
-    from beam_ldp.decisions.bandits.schedules import Rounding
-    from beam_ldp.decisions.bandits.simulating import Actions, Curve
+    from beam_ldp.decisions.bandits.elimination import Rounding
+    from beam_ldp.decisions.bandits.simulating import Actions, RegretCurve
     from beam_ldp.decisions.bandits.widths import Width
-    from beam_ldp.decisions.commands.bandit.contexts import Policies
+    from beam_ldp.decisions.commands.bandit.actions import Policies
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
           "local-laplace")  # fmt: skip
@@ -96,8 +95,8 @@ def plan(
     import numpy as np
 
     from beam_ldp.decisions.bandits.elimination import LinearBandit
+    from beam_ldp.decisions.commands.bandit.actions import policies_json, show_policies
     from beam_ldp.decisions.commands.bandit.forecast import Forecast, plan_json, show_plan
-    from beam_ldp.decisions.commands.bandit.policies import policies_json, show_policies
 
     try:
         drawn, policies, error_of_rows = _asked(actions, contexts, horizon)
@@ -155,8 +154,8 @@ def simulate(
 
     from beam_ldp.decisions.bandits.elimination import LinearBandit
     from beam_ldp.decisions.bandits.simulating import simulate as simulated
+    from beam_ldp.decisions.commands.bandit.actions import policies_json, show_policies
     from beam_ldp.decisions.commands.bandit.forecast import curves_json, plot, show_curves
-    from beam_ldp.decisions.commands.bandit.policies import policies_json, show_policies
 
     try:
         folder = _new_folder(output)
@@ -201,7 +200,11 @@ def simulate(
 
 
 def _log(
-    uri: str, experiment: str, params: dict[str, Any], curves: list[Curve], files: dict[str, bytes]
+    uri: str,
+    experiment: str,
+    params: dict[str, Any],
+    curves: list[RegretCurve],
+    files: dict[str, bytes],
 ) -> dict[str, Any]:
     """A run of MLflow with the curves; its address, for programs."""
     from beam_ldp.decisions.commands.bandit.forecast import curves_metrics
@@ -229,15 +232,17 @@ def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]
 def _asked(
     actions: str | None, contexts: str | None, horizon: int
 ) -> tuple[Actions, Policies | None, float]:
-    """What draws the actions of a run, the policies if they are that, and how far rows are off."""
-    if (actions is None) == (contexts is None):
-        raise ValueError("give --actions, or --contexts")
-    if actions is not None:
-        return _read(actions), None, 0.0
-    from beam_ldp.decisions.commands.bandit.contexts import read_policies
+    """What draws the actions of a run: always those of a file, or directions of the plane; the
+    policies if they are that, and how far rows are off."""
+    if actions is not None and contexts is None and actions.startswith("circle:"):
+        from beam_ldp.decisions.bandits.simulating import circle
 
-    policies = read_policies(Path(str(contexts)), horizon)
-    return lambda rng: policies.rows, policies, policies.found.row_error
+        count = actions.removeprefix("circle:")
+        if not count.isdigit() or not 2 <= int(count) <= MOST_ACTIONS:
+            raise ValueError(f"--actions circle:K needs K from 2 to {MOST_ACTIONS}, got {actions}")
+        return circle(int(count)), None, 0.0
+    found = read_chosen(actions, contexts, horizon)
+    return lambda rng: found.rows, found.policies, found.row_error
 
 
 def _new_folder(output: str | None) -> Any:
@@ -264,19 +269,3 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 for _part in (start, part("bandit advance"), part("bandit collect")):
     bandit.add_command(_part)
-
-
-# Actions ------------------------------------------------------------------------------------------
-
-
-def _read(actions: str) -> Actions:
-    """What draws the actions of a run: always those of a file, or directions of the plane."""
-    if actions.startswith("circle:"):
-        from beam_ldp.decisions.bandits.simulating import circle
-
-        count = actions.removeprefix("circle:")
-        if not count.isdigit() or not 2 <= int(count) <= MOST_ACTIONS:
-            raise ValueError(f"--actions circle:K needs K from 2 to {MOST_ACTIONS}, got {actions}")
-        return circle(int(count))
-    _, rows = read_actions(Path(actions))
-    return lambda rng: rows

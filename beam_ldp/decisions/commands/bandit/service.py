@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.decisions.bandits.progress import Heard, Progress
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.decisions.commands.bandit.published import release_of
 from beam_ldp.pipelines.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
@@ -53,7 +53,7 @@ class ServiceFolder:
 
     path: Path
     terms: ServiceTerms
-    progress: Progress
+    progress: BanditProgress
 
     @classmethod
     def open(cls, path: str) -> ServiceFolder:
@@ -83,7 +83,7 @@ class ServiceFolder:
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            made = cls(folder, terms, Progress(terms.bandit))
+            made = cls(folder, terms, BanditProgress(terms.bandit))
             _write_once(folder / STATE, as_json(made.state()))
         except OSError as error:
             raise SettingError(f"--state {path}: cannot be written ({error.strerror})") from None
@@ -208,9 +208,9 @@ def _terms_in(folder: Path) -> ServiceTerms:
         raise SettingError(f"--state {folder}: {STATE} cannot be used ({said})") from None
 
 
-def _progress_in(folder: Path, terms: ServiceTerms) -> Progress:
+def _progress_in(folder: Path, terms: ServiceTerms) -> BanditProgress:
     """What the released batches say. Raises SettingError."""
-    progress = Progress(terms.bandit)
+    progress = BanditProgress(terms.bandit)
     while (asked := terms.asks(progress)) is not None:
         path = _shown(folder, asked) / VERDICT
         try:

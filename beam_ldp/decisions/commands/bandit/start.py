@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from beam_ldp.decisions.commands.bandit.actions import read_actions
+from beam_ldp.decisions.commands.bandit.actions import read_chosen
 from beam_ldp.pipelines.flags import format_option, whole
 from beam_ldp.settings import SettingError
-
-if TYPE_CHECKING:
-    from beam_ldp.decisions.bandits.elimination import Floats
 
 
 def width_option(*choices: str) -> Any:
@@ -127,7 +123,7 @@ def start(
     from beam_ldp.decisions.commands.bandit.view import say_service
 
     try:
-        found = _found(actions, contexts, horizon)
+        found = read_chosen(actions, contexts, horizon)
         asked |= dict(actions=found.rows, horizon=horizon, row_error=found.row_error)
         schedule = LinearBandit(**asked).schedule
         small = (schedule.size(i) < smallest_batch for i in range(1, schedule.batches))
@@ -139,26 +135,3 @@ def start(
         raise click.UsageError(str(error)) from None
     say_service(service, form)
     sys.stdout.flush()
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Actions, or policies with what people are told of them."""
-
-    names: tuple[str, ...]
-    rows: Floats
-    thetas: tuple[dict[str, float], ...] = ()
-    row_error: float = 0.0
-
-
-def _found(actions: str | None, contexts: str | None, horizon: int) -> _Found:
-    """Raises ValueError."""
-    if (actions is None) == (contexts is None):
-        raise ValueError("give --actions, or --contexts")
-    if contexts is None:
-        return _Found(*read_actions(Path(str(actions))))
-    from beam_ldp.decisions.commands.bandit.contexts import read_policies
-
-    policies = read_policies(Path(contexts), horizon)
-    thetas = policies.table().drop_columns(["policy"]).to_pylist()
-    return _Found(policies.names, policies.rows, tuple(thetas), policies.found.row_error)
