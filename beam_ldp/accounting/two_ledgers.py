@@ -205,50 +205,12 @@ class TwoLedgers:
         return "\n".join(lines + ([str(self.audit(targets))] if targets else []))
 
 
-# What personalisation with adaptive distillation (DP-AdaPeD) costs, as printed and as proved.
+# What personalisation with adaptive distillation (DP-AdaPeD) costs.
 #
 # Every round K of n clients take tau local steps and send what they did to a shared model mu and
 # to a scale psi. Protected is all data of one client (replace-one, participation not).
 # Multipliers count, as dp-accounting's do, from one client's largest length: noise of standard
 # deviation z C on the sum of changes of length C at most.
-
-
-def adaped_rdp_printed(
-    orders: Sequence[float] | np.ndarray,
-    *,
-    num_clients: int,
-    clients_per_round: int,
-    steps: int,
-    local_steps: int,
-    clip: float,
-    noise: float,
-    psi_clip: float,
-    psi_noise: float,
-) -> np.ndarray:
-    """Theorem 4.5.1 of the thesis as printed. **Not a bound**: for comparison only.
-
-    It understates by the factor `local_steps` (tau aligned steps move a sum by tau C, not by
-    sqrt(tau) C), treats noise in the middle of other clients' trainings as if it were added at the
-    end, and supposes that nobody sees a single client's message.
-
-    Args:
-        orders: Rényi orders above one.
-        num_clients: n.
-        clients_per_round: K.
-        steps: T, local steps in all.
-        local_steps: tau, between two synchronisations.
-        clip: C1, of one step's gradient of mu.
-        noise: standard deviation added to it.
-        psi_clip: C2, of one step's derivative in psi.
-        psi_noise: standard deviation added to it.
-
-    Returns:
-        The printed divergence at each order, in nats.
-    """
-    rounds = steps / local_steps
-    k = clients_per_round
-    squares = clip**2 / (k * noise**2) + psi_clip**2 / (k * psi_noise**2)
-    return np.asarray(orders, float) * (k / num_clients) ** 2 * 6 * rounds * squares
 
 
 def joint_multiplier(*multipliers: float) -> float:

@@ -1,7 +1,7 @@
 """The log of a bandit held against what the bandit released.
 
-A bandit is a function of its terms and of released sums (`BanditProgress`). So whoever has both knows
-what each batch had to ask, and a log of what was asked can be held against it: nobody in two
+A bandit is a function of its terms and of released sums (`BanditProgress`). So whoever has both
+knows what each batch had to ask, and a log of what was asked can be held against it: nobody in two
 batches, nobody asked for more than the batch costs, no batch left out, no action played that does
 not follow from the sums that were released before it.
 """

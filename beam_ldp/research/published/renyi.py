@@ -9,6 +9,7 @@ least 2 where that is stated, otherwise real numbers above one. Divergences are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -197,3 +198,44 @@ def sampled_profile_rdp(
     with np.errstate(over="ignore"):  # an infinite divergence is what such orders prove
         total = float(np.sum((points ** (order - 2) + points ** (-order - 1)) * areas))
         return float(np.log1p(order * (order - 1) * total) / (order - 1))
+
+
+# Personalisation with adaptive distillation (DP-AdaPeD) -----------------------------------
+
+
+def adaped_rdp_printed(
+    orders: Sequence[float] | np.ndarray,
+    *,
+    num_clients: int,
+    clients_per_round: int,
+    steps: int,
+    local_steps: int,
+    clip: float,
+    noise: float,
+    psi_clip: float,
+    psi_noise: float,
+) -> np.ndarray:
+    """Theorem 4.5.1 of the thesis as printed. **Not a bound**: for comparison only.
+
+    It understates by the factor `local_steps` (tau aligned steps move a sum by tau C, not by
+    sqrt(tau) C), treats noise in the middle of other clients' trainings as if it were added at the
+    end, and supposes that nobody sees a single client's message.
+
+    Args:
+        orders: Rényi orders above one.
+        num_clients: n.
+        clients_per_round: K.
+        steps: T, local steps in all.
+        local_steps: tau, between two synchronisations.
+        clip: C1, of one step's gradient of mu.
+        noise: standard deviation added to it.
+        psi_clip: C2, of one step's derivative in psi.
+        psi_noise: standard deviation added to it.
+
+    Returns:
+        The printed divergence at each order, in nats.
+    """
+    rounds = steps / local_steps
+    k = clients_per_round
+    squares = clip**2 / (k * noise**2) + psi_clip**2 / (k * psi_noise**2)
+    return np.asarray(orders, float) * (k / num_clients) ** 2 * 6 * rounds * squares
