@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting.divergences import shuffle_rdp
 from beam_ldp.accounting.divergences.moments import (
-    at_real_orders,
     closed_form_epsilon,
     default_orders,
     interpolate_order,
@@ -20,6 +19,7 @@ from beam_ldp.accounting.divergences.moments import (
     rdp_to_epsilon,
 )
 from beam_ldp.research.published import closed_forms, renyi
+from beam_ldp.research.published.renyi import at_real_orders
 
 pytestmark = pytest.mark.exact
 

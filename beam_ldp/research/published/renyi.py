@@ -9,7 +9,8 @@ least 2 where that is stated, otherwise real numbers above one. Divergences are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from beam_ldp.accounting.divergences.moments import (
     binomial_log_pmf,
     binomial_window,
+    interpolate_order,
     log_moment,
     log_sum,
 )
@@ -129,6 +131,26 @@ def _mix(log_weights: np.ndarray, log_moments: np.ndarray) -> float:
     if log_moments.max() < 1:
         return float(np.log1p(np.sum(np.exp(log_weights) * np.expm1(log_moments))))
     return float(log_sum(log_weights + log_moments))
+
+
+def at_real_orders(bound: Callable[[int], float]) -> Callable[[float], float]:
+    """A bound that is known at the integers from 2 on, at every real order above one.
+
+    Below 2 the chord begins at order one, where (a - 1) times any divergence is zero.
+
+    >>> bound = at_real_orders(lambda order: 0.01 * order)
+    >>> bound(3), round(bound(2.5), 5), round(bound(1.5), 5)
+    (0.03, 0.02667, 0.02)
+    """
+
+    def between(order: float) -> float:
+        if not order > 1:
+            raise ValueError(f"order must be > 1, got {order!r}")
+        low, high = math.floor(order), math.ceil(order)
+        below = bound(low) if low >= 2 else 0.0
+        return interpolate_order(order, below, bound(high) if high > low else below)
+
+    return between
 
 
 # A shuffle of a random subset: `num_sampled` of `num_users` report -------------------------
