@@ -18,9 +18,14 @@ from beam_ldp.protocols.interaction import NANO, ROUNDING, nano_of
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.research.interactivity.kernels import kernel_delta, kernel_epsilon
 from beam_ldp.research.interactivity.log_files import MalformedLogError
-from beam_ldp.research.interactivity.merging import Contracted, contract_logs
 from beam_ldp.research.interactivity.records import FEMTO, Declared, RecordBlock
-from beam_ldp.research.interactivity.replaying import Replay, epsilon_of_plans, replay_logs
+from beam_ldp.research.interactivity.replaying import (
+    Contracted,
+    Replay,
+    contract_logs,
+    epsilon_of_plans,
+    replay_logs,
+)
 from beam_ldp.research.interactivity.sequential import SequentialPrice
 from beam_ldp.research.interactivity.tallies import (
     Claim,

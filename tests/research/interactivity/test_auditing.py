@@ -21,8 +21,8 @@ from beam_ldp.research.interactivity.auditing import (
     minimal_epsilons,
 )
 from beam_ldp.research.interactivity.kernels import kernel_delta
-from beam_ldp.research.interactivity.merging import contract
 from beam_ldp.research.interactivity.records import records_of
+from beam_ldp.research.interactivity.replaying import contract
 from beam_ldp.research.interactivity.tallies import Provenance, Tally, merged, tally
 
 pytestmark = pytest.mark.exact
