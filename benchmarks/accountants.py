@@ -31,7 +31,7 @@ from beam_ldp.accounting import (
     shuffle_epsilon,
 )
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
-from beam_ldp.accounting.literature.closed_forms import subsample
+from beam_ldp.research.published.closed_forms import subsample
 
 PEERS = ("dp-accounting==0.6.0", "prv-accountant==0.2.0", "autodp==0.2.3.1")
 

@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, largest_epsilon
-from beam_ldp.accounting.reconstruction_attacks import direction_chance, epsilon_reaching
 from beam_ldp.accounting.reconstruction_audit import CHANCES, attacked_epsilon
-from beam_ldp.accounting.reconstruction_trials import (
+from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, PrivUnitGaussian
+from beam_ldp.randomizers.registry import offered
+from beam_ldp.research.attacks.images import load_images
+from beam_ldp.research.attacks.messages import direction_chance, epsilon_reaching
+from beam_ldp.research.attacks.tables import Attacked, picture
+from beam_ldp.research.attacks.trials import (
     LINEAR,
     MESSAGE,
     NEAREST,
@@ -28,10 +32,6 @@ from beam_ldp.accounting.reconstruction_trials import (
     value_trials,
     word_trials,
 )
-from beam_ldp.pipelines.inputs.images import load_images
-from beam_ldp.pipelines.views.attacks import Attacked, picture
-from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, PrivUnitGaussian
-from beam_ldp.randomizers.registry import offered
 
 PEOPLE = 500
 COSINE = 0.5

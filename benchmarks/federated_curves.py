@@ -130,8 +130,9 @@ def trained(setting: Setting, seed: int) -> dict[str, Any]:
 
 def prices(setting: Setting, dimension: int) -> dict[str, list[float | None]]:
     """Epsilon after every epoch, by each accountant; nothing without noise."""
-    from beam_ldp.accounting.literature.methods import DEFAULT, price_of
-    from beam_ldp.accounting.literature.schedule import Schedule
+    from beam_ldp.accounting.schedule import Schedule
+    from beam_ldp.accounting.schedule_prices import CLONES
+    from beam_ldp.research.published.methods import price_of
 
     if setting.norm is None:
         return {}
@@ -139,7 +140,7 @@ def prices(setting: Setting, dimension: int) -> dict[str, list[float | None]]:
     mechanism = mechanism_of(setting, dimension)
     names = {
         "thesis": "thesis, Theorem 5.4.1",
-        "any mechanism": DEFAULT,
+        "any mechanism": CLONES.name,
         "this mechanism": "own pair, privacy losses",
     }
     found: dict[str, list[float | None]] = {name: [0.0] for name in names}

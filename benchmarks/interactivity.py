@@ -31,13 +31,13 @@ from beam_ldp.pipelines.views.pictures import (
     png,
 )
 from beam_ldp.planning.ranges import plan_ranges
-from beam_ldp.protocols.interactivity.descents import separation_depth
-from beam_ldp.protocols.interactivity.places import PlaceSearch
-from beam_ldp.protocols.interactivity.quantiles import QuantileSearch
-from beam_ldp.protocols.interactivity.sequential import SequentialPrice
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import SubsetSelection
 from beam_ldp.randomizers.hierarchy import rare_variance
+from beam_ldp.research.interactivity.descents import separation_depth
+from beam_ldp.research.interactivity.places import PlaceSearch
+from beam_ldp.research.interactivity.quantiles import QuantileSearch
+from beam_ldp.research.interactivity.sequential import SequentialPrice
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
 MEDIAN = QuantileSearch(cells=64, level=0.5, epsilon=1.0, error=0.05)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_ldp.protocols.interactivity.records import mixed
+from beam_ldp.protocols.interaction import mixed
 from benchmarks.measure import Measurement, run_measured
 
 RESULTS = Path("benchmarks/results")

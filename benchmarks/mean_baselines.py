@@ -13,11 +13,12 @@ from scipy import optimize
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
-from beam_ldp.accounting.divergences.shuffle_rdp import thesis_upper_1, two_response_lower
+from beam_ldp.accounting.divergences.shuffle_rdp import thesis_upper_1
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu, witness_epsilon
 from beam_ldp.randomizers.mean import PrivUnit
 from beam_ldp.randomizers.mean.allocation import level_weights
 from beam_ldp.randomizers.mean.scalar_mean import laplace_variance, piecewise_variance
+from beam_ldp.research.published.renyi import two_response_lower
 
 ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(65, 2000, 40).astype(int)]))
 

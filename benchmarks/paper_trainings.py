@@ -285,8 +285,8 @@ def remember(path: Path, record: dict[str, Any]) -> None:
 
 def price(setting: Setting, dimension: int, accountant: str, epochs: int) -> float:
     """Epsilon of so many epochs, at `DELTA`."""
-    from beam_ldp.accounting.literature.methods import price_of
-    from beam_ldp.accounting.literature.schedule import Schedule
+    from beam_ldp.accounting.schedule import Schedule
+    from beam_ldp.research.published.methods import price_of
 
     mechanism = mechanism_of(setting, dimension)
     rounds = epochs * setting.rounds_per_epoch

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import ShuffleAccountant
-from beam_ldp.accounting.literature.two_ledgers import (
+from beam_ldp.accounting.reconstruction import excluded_cosine
+from beam_ldp.accounting.two_ledgers import (
     add_remove_epsilon,
     central_round_event,
     multiplier_of_average,
 )
-from beam_ldp.accounting.reconstruction import excluded_cosine
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.mean import PrivUnit, ScalarMean
 from beam_ldp.randomizers.mean.scalar_mean import paper_cells

@@ -111,8 +111,9 @@ COMMANDS = {
         "Experiments on randomized outcomes: `ab-test design`, then `ab-test run`."
     ),
     "audit": _click("audit", "Recompute every privacy cost and check that nothing was changed."),
-    "audit-interactivity": _click(
-        "audit_interactivity", "Who was asked what, from a log: costs, retries, adaptivity."
+    "audit-interactivity": Command(
+        "beam_ldp.research.interactivity.command:audit_interactivity",
+        "Who was asked what, from a log: costs, retries, adaptivity.",
     ),
     "bandit": _decision(
         "bandit.group:bandit",
@@ -134,11 +135,13 @@ COMMANDS = {
     "recover": _click(
         "recover", "Single values of people who consented, from stored reports and a key."
     ),
-    "reconstruct": _click(
-        "reconstruct", "What an attacker rebuilds who sees one message: bounds and attacks."
+    "reconstruct": Command(
+        "beam_ldp.research.attacks.command:reconstruct",
+        "What an attacker rebuilds who sees one message: bounds and attacks.",
     ),
-    "privacy": _click(
-        "privacy", "What releases cost, by every method; or what fits a target."
+    "privacy": Command(
+        "beam_ldp.research.published.command:privacy",
+        "What releases cost, by every method; or what fits a target.",
     ),
 }  # fmt: skip
 

@@ -15,7 +15,6 @@ from scipy import integrate, optimize, stats
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffle_epsilon
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
 from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
-from beam_ldp.accounting.divergences.shuffle_rdp import thesis_simplified, two_response_direction
 from beam_ldp.planning.frequencies import least_errors
 from beam_ldp.randomizers.entropy import critical_bits, inverse_binary_entropy
 from beam_ldp.randomizers.frequency import (
@@ -24,6 +23,7 @@ from beam_ldp.randomizers.frequency import (
     LimitedHadamard,
     SubsetSelection,
 )
+from beam_ldp.research.published.renyi import thesis_simplified, two_response_direction
 from tests.accounting.brute_force import channel_pairs, extreme_rows, response_rows
 
 pytestmark = pytest.mark.exact

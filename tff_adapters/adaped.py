@@ -42,7 +42,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting import event_epsilon
-from beam_ldp.accounting.literature.two_ledgers import adaped_message_event, adaped_round_event
+from beam_ldp.accounting.two_ledgers import adaped_message_event, adaped_round_event
 from beam_ldp.federated.record import CentralRecord, one_more, start_record
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from tff_adapters.adaped_steps import (

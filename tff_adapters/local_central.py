@@ -3,7 +3,7 @@
 client: update --flatten--> vector --clip to radius, randomize (SeparatedMean)--> message
 server: messages --decode, project to a ball--> sum, + Gaussian noise, / (q N)--> update
 
-Two promises, two prices (`literature.two_ledgers`): each message is locally private, with
+Two promises, two prices (`accounting.two_ledgers`): each message is locally private, with
 a large epsilon that protects against reconstruction; models are centrally private. Projecting
 after the noise of clients costs nothing and bounds what one client can do to the sum.
 
@@ -22,8 +22,8 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.accounting.literature.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.accounting.reconstruction import Target
+from beam_ldp.accounting.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.federated.record import CentralRecord, one_more, start_record
 from beam_ldp.federated.samplers import SelfSampling
 from beam_ldp.federated.training import Charges, EpsilonBudget

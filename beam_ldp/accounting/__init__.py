@@ -3,16 +3,16 @@
 Needs NumPy, SciPy and dp-accounting only, and the last for events alone. The floors, each standing
 on those below it:
 
-* `literature`: every published formula by name; `methods` runs them side by side.
-* `reconstruction`: what a large local epsilon still hides (`reconstruction_audit`: of a mechanism;
-  `reconstruction_attacks` and `gradient_inversion`: what somebody finds who tries).
+* `two_ledgers`: trainings that promise one thing of each message, and another of the models.
+* `reconstruction`: what a large local epsilon still hides (`reconstruction_audit`: of a mechanism).
+* `schedule`: the same release several times; `schedule_prices`: what that costs.
 * `prices`: of any event, and of memoized reports that are published again.
 * `composition`: many releases. `accountant` adds up; it asks `ledger_bounds` what they cost at most
   (by Rényi orders, or by the `loss_curves` of each) and at least. `central` knows dp-accounting's
   own events.
 * `shuffle`: one release. `one_release` is what a mechanism's release is called and its price,
   `solving` any unknown or many at once; `mean_price` is for several messages per person, on top of
-  `multi_message`; `other_crowds` for people of several budgets, and for reports with a delta;
+  `multi_message`; `heterogeneous` for people of several budgets, and for reports with a delta;
   `split_and_mix` for shares that nothing but the shuffle protects.
 * `lower`: a price with what stands beside it, and floors under every price, for a mechanism and for
   all of a local epsilon.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         ShuffledSharesDpEvent,
         SubsampledShuffledDpEvent,
     )
-    from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
+    from beam_ldp.accounting.shuffle.heterogeneous import mixed_shuffled_event
 
 __all__ = [
     "MAX_LOCAL_EPSILON",
@@ -86,7 +86,7 @@ _OF_DP_ACCOUNTING = {
     "ShuffledMessagesDpEvent": "events",
     "ShuffledSharesDpEvent": "events",
     "SubsampledShuffledDpEvent": "events",
-    "mixed_shuffled_event": "shuffle.other_crowds",
+    "mixed_shuffled_event": "shuffle.heterogeneous",
 }
 
 

@@ -270,7 +270,7 @@ def _composed(
 
 
 def _least(one: dict[str, Any]) -> dict[str, Any]:
-    """Of its tables the one that tells less."""
+    """The less informative of its tables."""
     return min(
         _choices(one), key=lambda choice: _deviation(verify.parts_of([(one, 1)], [choice])[0])
     )

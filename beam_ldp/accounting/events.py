@@ -53,9 +53,6 @@ class LocalRandomizerDpEvent(LocalReports, dp_accounting.DpEvent):
     def shuffled(self, num_reports: int) -> ShuffledDpEvent:
         return ShuffledDpEvent(self, num_reports)
 
-    def sampled(self, num_users: int, num_drawn: float, **how: Any) -> SubsampledShuffledDpEvent:
-        return SubsampledShuffledDpEvent(self, num_users, num_drawn, **how)
-
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class ShuffledDpEvent(ShuffledReports, dp_accounting.DpEvent):

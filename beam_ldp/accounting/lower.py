@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.enumerated import listed_configurations
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
     epsilon_bound,
     hockey_stick,
 )
-from beam_ldp.accounting.divergences.listed import listed_configurations
 from beam_ldp.accounting.divergences.loss_grid import lower_epsilon
 from beam_ldp.accounting.divergences.moments import (
     Atoms,

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-def event_epsilon(event: Any, delta: float) -> PrivacyBound:
-    """The central epsilon at `delta` of one event: the smallest value that is proved for it.
+def event_epsilon(event: Any, delta: float, count: int = 1) -> PrivacyBound:
+    """The central epsilon at `delta` of an event: the smallest value that is proved for it.
 
     Protects one person's value (replace-one) against the reader that the event's class names.
 
@@ -36,6 +36,7 @@ def event_epsilon(event: Any, delta: float) -> PrivacyBound:
         event: Any event that `ShuffleAccountant` takes, or what such events are made of
             (`beam_ldp.accounting.reports`).
         delta: In [0, 1).
+        count: How often it happens, by a schedule that was fixed beforehand.
 
     Raises:
         dp_accounting.UnsupportedEventError: For an event that has no finite privacy cost under
@@ -47,16 +48,17 @@ def event_epsilon(event: Any, delta: float) -> PrivacyBound:
     >>> round(event_epsilon(event, 1e-6), 4)
     0.0243
     """
-    if isinstance(event, ShuffledReports):
-        return shuffle_epsilon(event.local_event, event.num_honest, delta)
-    if isinstance(event, ShuffledMessages):
-        return messages_epsilon(event, delta)
-    if isinstance(event, ShuffledShares):
-        return shares_epsilon(event, delta)
+    if count == 1:
+        if isinstance(event, ShuffledReports):
+            return shuffle_epsilon(event.local_event, event.num_honest, delta)
+        if isinstance(event, ShuffledMessages):
+            return messages_epsilon(event, delta)
+        if isinstance(event, ShuffledShares):
+            return shares_epsilon(event, delta)
     from beam_ldp.accounting.composition.accountant import ShuffleAccountant  # loads dp_accounting
     from beam_ldp.accounting.events import as_event
 
-    return ShuffleAccountant().compose(as_event(event)).get_epsilon(delta)
+    return ShuffleAccountant().compose(as_event(event), count).get_epsilon(delta)
 
 
 # Several publications of the same memoized reports: what all of them together cost --------

@@ -25,8 +25,6 @@ from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp
 
 Bound = Literal["sharp", "paper"]
 
-_SMALLEST_CLOSED_FORM = 4  # dimensions
-
 
 class Target(Protocol):
     """What counts as rebuilt, and what is known about it before any message."""
@@ -68,19 +66,6 @@ class DiffuseTarget:
     def log_prior(self) -> float:
         """Exact for a uniform direction; at most so for every prior of this excess."""
         return min(0.0, self.excess + SphericalCap(self.dimension, self.cosine).log_measure)
-
-    @property
-    def paper_log_prior(self) -> float:
-        """Proposition 1's closed form, for comparison: never less. Needs dimension >= 4."""
-        k, a = self.dimension, self.cosine
-        if k < _SMALLEST_CLOSED_FORM:
-            raise ValueError(f"dimension must be >= 4 for the paper's form, got {k}")
-        forms = []
-        if a <= math.sqrt(0.5):
-            forms.append(k / 2 * math.log1p(-(a**2)))
-        if a >= math.sqrt(2 / k):
-            forms.append((k - 1) / 2 * math.log1p(-(a**2)) - math.log(2 * a * math.sqrt(k)))
-        return min(0.0, self.excess + min(forms))
 
     def __str__(self) -> str:
         return f"direction of {self.dimension} features, cosine >= {self.cosine:g}"
@@ -285,7 +270,7 @@ class SparseTarget:
     @property
     def expected_items(self) -> float:
         """Expected number of words of one person: about m (1 + log(d/m))."""
-        return float(self._chances.sum())
+        return float(self.chances.sum())
 
     @property
     def collecting_helps(self) -> bool:
@@ -298,26 +283,9 @@ class SparseTarget:
         root = -float(np.real(special.lambertw(-p / math.e, -1))) / p if p < 1 else 1.0
         return self.recall * (1 + math.log(self.domain / (self.items + 1))) > p * root
 
-    @property
-    def paper_log_prior(self) -> float:
-        """Lemma 2.3 of the paper with its faults mended: a bound that needs no summation.
-
-        For any gamma, lists of gamma m words or more fail in precision and shorter ones in recall.
-        """
-        return min(0.0, min(map(self._mended, np.geomspace(2.0, self.domain / self.items, 400))))
-
-    def _mended(self, gamma: float) -> float:
-        m, d, r = self.items, self.domain, self.recall
-        if gamma < 2 or self.precision * gamma < 1:
-            return 0.0
-        t = max(0.0, self.precision * gamma - 1 - math.log(gamma))
-        tau = max(0.0, r * (1 + math.log(d / (m + 1))) - 1 - math.log(gamma))
-        spread = 4 * max(r, 1 - r) ** 2 * math.log(d / m)
-        imprecise = -min(t**2 * m / (4 * math.log(gamma)), 0.75 * t * m)
-        return max(imprecise, -min(tau**2 * m / spread, 0.75 * tau * m))
-
     @cached_property
-    def _chances(self) -> np.ndarray:
+    def chances(self) -> np.ndarray:
+        """Chance that a person used each word, commonest first: `(domain,)`."""
         return np.minimum(self.items / np.arange(1, self.domain + 1), 1.0)
 
     @cached_property
@@ -326,15 +294,15 @@ class SparseTarget:
         ends = list(range(0, self.domain, _BLOCK)) + [self.domain]
         behind = [np.ones(1)]
         for start, end in zip(ends[-2::-1], ends[:0:-1]):
-            behind.append(_extended(behind[-1], self._chances[start:end]))
+            behind.append(_extended(behind[-1], self.chances[start:end]))
         behind.reverse()  # behind[i]: law of B for the list that ends at ends[i]
         listed, best, length = np.ones(1), _NEGLIGIBLE, 1
         for block, (start, end) in enumerate(zip(ends, ends[1:])):
             others = [behind[block + 1]]
-            for chance in self._chances[start + 1 : end][::-1]:
+            for chance in self.chances[start + 1 : end][::-1]:
                 others.append(_with_word(others[-1], chance))
             for size, other in zip(range(start + 1, end + 1), others[::-1]):
-                listed = _with_word(listed, self._chances[size - 1])
+                listed = _with_word(listed, self.chances[size - 1])
                 success = self._success(size, listed, other)
                 if success > best:
                     best, length = success, size

@@ -184,12 +184,17 @@ def _heights(mechanism: PrivUnit) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _side(d: int, low: float, high: float, log_scale: float) -> np.ndarray:
+    at, weights = quadrature(low, high)
+    density = log_density_constant(d) + special.xlog1py((d - 3) / 2, -(at**2)) + log_scale
+    return np.array([at, weights * np.exp(density)])
+
+
+def quadrature(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Points of a range and their weights: Gauss's, in each of many panels."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     width = (high - low) / _PANELS
     starts = low + width * np.arange(_PANELS)[:, None]
-    at = (starts + width * (nodes + 1) / 2).ravel()
-    density = log_density_constant(d) + special.xlog1py((d - 3) / 2, -(at**2)) + log_scale
-    return np.array([at, np.tile(weights, _PANELS) * width / 2 * np.exp(density)])
+    return (starts + width * (nodes + 1) / 2).ravel(), np.tile(weights, _PANELS) * width / 2
 
 
 # One page about a message: how likely it is that somebody rebuilds what it was made from.

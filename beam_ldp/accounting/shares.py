@@ -9,12 +9,12 @@ from typing import Any
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.accounting.divergences.noisy_sums import (
+from beam_ldp.accounting.divergences.shared_sums import (
     NOTHING_HIDES,
     SumLosses,
     noisy_sum_losses,
+    views_distance,
 )
-from beam_ldp.accounting.divergences.shuffled_views import views_distance
 from beam_ldp.randomizers.checks import check_integer, check_positive
 
 _LARGEST_DISTANCE = 1 / 16  # of views: beyond, nothing is claimed

@@ -53,7 +53,6 @@ from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_sh
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
-    from beam_ldp.transforms.interactivity import AuditInteractivity
     from beam_ldp.transforms.odometer import PerPersonFilter
     from beam_ldp.transforms.questions import (
         BinQuestion,
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from beam_ldp.transforms.user_means import PrivateUserMean
 
 _LATER = {  # by name, the module that is loaded on first use
-    "AuditInteractivity": "interactivity",
     "BinQuestion": "questions",
     "EncodeQuestions": "questions",
     "EncodeWords": "heavy_hitters",
@@ -82,7 +80,6 @@ _LATER = {  # by name, the module that is loaded on first use
 __all__ = [
     "Aggregate",
     "AtLevel",
-    "AuditInteractivity",
     "BadRow",
     "BadRowBlock",
     "BinQuestion",

@@ -11,9 +11,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.typehints import typehints
 
-from beam_ldp.protocols.interactivity.auditing import claim_of
-from beam_ldp.protocols.interactivity.kernels import asks_that_fit, check_kernel
-from beam_ldp.protocols.interactivity.records import NANO, hash_people
+from beam_ldp.protocols.interaction import NANO, asks_that_fit, check_kernel, hash_people, nano_of
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.device.keyed import FRESH, NoiseSource
 from beam_ldp.transforms.device.side import RandomizeBlocks
@@ -99,7 +97,7 @@ class PerPersonFilter(beam.PTransform):
                 "noise must be fresh where data is given: an answer that is sent again would move "
                 "likelihoods again"
             )
-        claim_of(self.epsilon)
+        nano_of(self.epsilon)
         self._doer = _Ask(
             PortableRandomizer(self.randomizer), self.noise, False, self.epsilon,
             None if self.data is None else np.asarray(self.data),
@@ -241,7 +239,7 @@ class _Ask(RandomizeBlocks):
         randomizer = self.carried.randomizer
         if self.data is not None:
             return ByLikelihoods.of(self.epsilon, randomizer, self.data)
-        return BySums(claim_of(self.epsilon).nano, math.ceil(randomizer.local_epsilon * NANO))
+        return BySums(nano_of(self.epsilon), math.ceil(randomizer.local_epsilon * NANO))
 
     def setup(self) -> None:
         super().setup()

@@ -20,16 +20,18 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
 from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import (
-    erlingsson_2019,
     leading_constant,
     thesis_subsampled,
     thesis_upper_1,
+)
+from beam_ldp.accounting.lower import class_lower_epsilon
+from beam_ldp.research.published.closed_forms import compose_kov, subsample
+from beam_ldp.research.published.renyi import (
+    erlingsson_2019,
     two_response_direction,
     wang_balle_kasiviswanathan,
     zhu_wang_poisson,
 )
-from beam_ldp.accounting.literature.closed_forms import compose_kov, subsample
-from beam_ldp.accounting.lower import class_lower_epsilon
 
 
 class Run(NamedTuple):

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
-from beam_ldp.accounting.divergences.shuffle_rdp import (
+from beam_ldp.accounting.divergences.shuffle_rdp import thesis_upper_1
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.research.published.closed_forms import compose_strong, subsample
+from beam_ldp.research.published.renyi import (
     erlingsson_2019,
-    thesis_upper_1,
     thesis_upper_2,
     two_response_direction,
     two_response_lower,
 )
-from beam_ldp.accounting.literature.closed_forms import compose_strong, subsample
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from benchmarks.paper_figures import bounds
 from benchmarks.paper_figures.bounds import Run
 from benchmarks.paper_figures.figures import _blanket

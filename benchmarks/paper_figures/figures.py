@@ -14,17 +14,14 @@ from matplotlib.figure import Figure
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
-from beam_ldp.accounting.divergences.shuffle_rdp import (
+from beam_ldp.accounting.divergences.shuffle_rdp import thesis_upper_1
+from beam_ldp.accounting.schedule_prices import OutOfRangeError
+from beam_ldp.research.published.closed_forms import balle_2019_bennett, balle_2019_hoeffding
+from beam_ldp.research.published.renyi import (
     erlingsson_2019,
-    thesis_upper_1,
     thesis_upper_2,
     two_response_direction,
     two_response_lower,
-)
-from beam_ldp.accounting.literature.closed_forms import (
-    OutOfRangeError,
-    balle_2019_bennett,
-    balle_2019_hoeffding,
 )
 from benchmarks.paper_figures import bounds
 from benchmarks.paper_figures.bounds import Run

@@ -16,7 +16,7 @@ from scipy import stats
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
-from beam_ldp.accounting.literature.schedule import UNLIKELY
+from beam_ldp.accounting.schedule import UNLIKELY
 from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.facts import DataFacts

@@ -13,8 +13,8 @@ import attr
 import dp_accounting
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, PrivacyBound, shuffled_event
-from beam_ldp.accounting.literature.methods import DEFAULT, price_of, schedule_epsilon
-from beam_ldp.accounting.literature.schedule import Sampling, Schedule
+from beam_ldp.accounting.schedule import Sampling, Schedule
+from beam_ldp.accounting.schedule_prices import CLONES, THESIS, THESIS_SAMPLED, schedule_epsilon
 from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import joint_event
 from beam_ldp.pipelines.records.forging import (
@@ -33,7 +33,6 @@ from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.settings import SettingError
 
-_THESIS = ("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1")
 _OF_ONE_SAMPLE = "{} come from one sample: composed among those drawn, and then sampled"
 _SAMPLING = {"fixed": "without_replacement", "full": "without_replacement", "self": "self",
              SHUFFLED_EPOCHS: "shuffled_epochs"}  # fmt: skip
@@ -212,9 +211,9 @@ class ReportPlan(TrainingPlan):
             event = self._event_of(LocalRandomizerDpEvent(self.report_epsilon))
             any_mechanism = float(composed(event, self.events_of(rounds), delta))
             return replace(super().price_after(rounds), any_mechanism=any_mechanism)
-        thesis = (price_of(name, schedule, delta) for name in _THESIS)
+        thesis = (one.epsilon(schedule, delta)[0] for one in (THESIS_SAMPLED, THESIS))
         return replace(
             super().price_after(rounds),
-            any_mechanism=price_of(DEFAULT, schedule, delta),
+            any_mechanism=CLONES.epsilon(schedule, delta)[0],
             thesis=next((found for found in thesis if found is not None), None),
         )

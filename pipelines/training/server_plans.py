@@ -10,14 +10,14 @@ import dp_accounting
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.accounting.literature.two_ledgers import (
+from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
+from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
+from beam_ldp.accounting.two_ledgers import (
     adaped_message_event,
     adaped_round_event,
     central_round_event,
     joint_multiplier,
 )
-from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
-from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import TrainingPlan, composed

@@ -11,15 +11,14 @@ from beam_ldp.accounting.composition.central import canonical, divergences
 from beam_ldp.accounting.divergences.iid_sums import FINE, Array, positive_parts
 from beam_ldp.accounting.divergences.moments import Atoms, binomial_log_pmf, binomial_window
 from beam_ldp.accounting.divergences.shuffle_rdp import (
-    _mix,
     _two_counts,
     lower_edge_blocks,
     three_response_atoms,
-    two_response_lower,
 )
-from beam_ldp.accounting.literature.closed_forms import require
-from beam_ldp.accounting.literature.two_ledgers import adaped_round_event
-from beam_ldp.accounting.shuffle.multi_message import Method, checked_messages, column_losses
+from beam_ldp.accounting.schedule_prices import require
+from beam_ldp.accounting.shuffle.multi_message import MessageMethod, checked_messages, column_losses
+from beam_ldp.accounting.two_ledgers import adaped_round_event
+from beam_ldp.research.published.renyi import _mix, two_response_lower
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 
@@ -189,7 +188,10 @@ def adaped_rdp_safe(
 
 
 def multi_message_delta(
-    messages: Iterable[tuple[int, float]], num_reports: int, epsilon: float, method: Method = "auto"
+    messages: Iterable[tuple[int, float]],
+    num_reports: int,
+    epsilon: float,
+    method: MessageMethod = "auto",
 ) -> float:
     """The delta at `epsilon` of all message columns together: an upper bound.
 

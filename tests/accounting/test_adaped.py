@@ -11,12 +11,12 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from beam_ldp.accounting import ShuffleAccountant, event_epsilon
-from beam_ldp.accounting.literature.two_ledgers import (
+from beam_ldp.accounting.two_ledgers import (
     adaped_message_event,
-    adaped_rdp_printed,
     adaped_round_event,
     joint_multiplier,
 )
+from beam_ldp.research.published.renyi import adaped_rdp_printed
 from tests.accounting.rdp_curves import adaped_rdp_safe
 
 pytestmark = pytest.mark.exact

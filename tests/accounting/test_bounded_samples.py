@@ -17,7 +17,6 @@ from scipy import stats
 from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffleAccountant,
-    SubsampledShuffledDpEvent,
     event_epsilon,
     local_event,
     shuffled_event,
@@ -30,12 +29,15 @@ from beam_ldp.accounting.composition.sampled_curves import (
 from beam_ldp.accounting.divergences.loss_grid import composed_losses
 from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
-from beam_ldp.accounting.literature.methods import Schedule, compare, schedule_epsilon
+from beam_ldp.accounting.events import SubsampledShuffledDpEvent as Sampled
 from beam_ldp.accounting.lower import bit_atoms
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import schedule_epsilon
 from beam_ldp.federated.record import joint_event
 from beam_ldp.federated.samplers import ShuffledEpochs
 from beam_ldp.randomizers.mean import BinaryVectorMean, L2Mean, LInfMean
+from beam_ldp.research.published.methods import compare
 from beam_ldp.verifier import verify
 from tests.accounting.brute_force import Pairs, crowd_law
 from tests.accounting.loss_laws import heights_of
@@ -132,7 +134,7 @@ def of_points(places: int):
     return law
 
 
-def in_bounds(truth: Pairs, event: SubsampledShuffledDpEvent, times: float) -> None:
+def in_bounds(truth: Pairs, event: Sampled, times: float) -> None:
     """Never underpriced, and for flips of both bits it would be so many times as much."""
     assert np.all(truth.sticks(LOSSES) <= heights_of(_curve(event), LOSSES) + 1e-12)
     found, told = renyi_divergences(event, ORDERS), columns_divergences(event, ORDERS)
@@ -147,13 +149,13 @@ def in_bounds(truth: Pairs, event: SubsampledShuffledDpEvent, times: float) -> N
 @pytest.mark.parametrize(("people", "drawn"), [(3, 2), (4, 2), (4, 3)])
 def test_samples_are_never_underpriced(local, people, drawn):
     truth = neighbours(of_a_sample(drawn, local.places), people)
-    in_bounds(truth, local.sampled(people, drawn), 3.0)
+    in_bounds(truth, Sampled(local, people, drawn), 3.0)
 
 
 @BOTH
 def test_people_who_join_by_coins_are_never_underpriced(local):
     truth = neighbours(by_coins(0.6, local.places), 3)
-    in_bounds(truth, local.sampled(3, 1.8, sampling="self"), 1.5)
+    in_bounds(truth, Sampled(local, 3, 1.8, sampling="self"), 1.5)
 
 
 @BOTH
@@ -161,14 +163,14 @@ def test_people_who_join_by_coins_are_never_underpriced(local):
 def test_epochs_are_never_underpriced(local, size):
     if local is OWN or size == 1:
         truth = neighbours(of_an_epoch(size, local.places), 2 * size)
-        in_bounds(truth, local.sampled(2 * size, size, **EPOCHS), 3.0)
+        in_bounds(truth, Sampled(local, 2 * size, size, **EPOCHS), 3.0)
 
 
 @BOTH
 def test_points_of_a_client_are_never_underpriced(local):
     """Whoever is not drawn takes two vectors along, whose changes add up."""
     truth = neighbours(of_points(local.places), 4)
-    event = local.sampled(2, 1, points_per_client=2, points_sampled=2)
+    event = Sampled(local, 2, 1, points_per_client=2, points_sampled=2)
     in_bounds(truth, event, 1.5)
 
 
@@ -183,7 +185,7 @@ def test_a_change_a_quarter_as_large_would_be_too_cheap():
     """What the enumeration sees: the bound is within a factor of four of the truth."""
     less = attr.evolve(OWN, squared_change=APART / 4)
     truth = neighbours(of_a_sample(3, 1), 4).renyi(ORDERS)
-    assert np.any(truth > columns_divergences(less.sampled(4, 3), ORDERS))
+    assert np.any(truth > columns_divergences(Sampled(less, 4, 3), ORDERS))
 
 
 # Larger ones ----------------------------------------------------------------------------------
@@ -201,9 +203,9 @@ def price(event, count: int) -> float:
 def test_an_epoch_costs_no_more_than_its_rounds_do_where_they_are_seen():
     """It was 3.50: as if all messages of a person could flip."""
     seen = price(shuffled_event(MECHANISM, DRAWN), 200)
-    epochs = price(LOCAL.sampled(USERS, DRAWN, **EPOCHS), 200)
+    epochs = price(Sampled(LOCAL, USERS, DRAWN, **EPOCHS), 200)
     assert epochs <= seen * (1 + 1e-9) and epochs == pytest.approx(1.9006, abs=1e-3)
-    alone = price(LOCAL.sampled(USERS, DRAWN, **EPOCHS), 1)
+    alone = price(Sampled(LOCAL, USERS, DRAWN, **EPOCHS), 1)
     assert alone <= price(shuffled_event(MECHANISM, DRAWN), 1) * (1 + 1e-9)
 
 
@@ -219,13 +221,16 @@ def test_a_reader_who_sees_less_never_pays_more(mechanism, less):
     """
     local, rounds = local_event(mechanism), USERS // DRAWN
     honest = less.get("num_received", DRAWN) - less.get("num_fakes", 0)
-    seen, epoch = shuffled_event(mechanism, honest), local.sampled(USERS, DRAWN, **EPOCHS, **less)
+    seen, epoch = (
+        shuffled_event(mechanism, honest),
+        Sampled(local, USERS, DRAWN, **EPOCHS, **less),
+    )
     for count in (1, 50):
         assert price(epoch, count) <= price(seen, count) * (1 + 1e-3)  # of the grid
     orders = [2.0, 8.0, 64.0, 500.0]
     divergences = [
         ShuffleAccountant(orders).compose(event).divergences()
-        for event in (seen, epoch, local.sampled(USERS, DRAWN, **less))
+        for event in (seen, epoch, Sampled(local, USERS, DRAWN, **less))
     ]
     assert np.all(divergences[1] <= divergences[0] * (1 + 1e-9))
     if not less:  # else not all who could come do
@@ -236,14 +241,14 @@ def test_a_reader_who_sees_less_never_pays_more(mechanism, less):
 def test_lengths_never_make_a_sample_dearer():
     flips = attr.evolve(LOCAL, squared_change=None, places=1)
     for how in ({}, {"sampling": "self"}, EPOCHS, {"points_per_client": 4, "points_sampled": 2}):
-        known, unknown = (local.sampled(USERS, DRAWN, **how) for local in (LOCAL, flips))
+        known, unknown = (Sampled(local, USERS, DRAWN, **how) for local in (LOCAL, flips))
         assert price(known, 100) <= price(unknown, 100) * (1 + 1e-9)
         assert np.all(renyi_divergences(known, ORDERS) <= renyi_divergences(unknown, ORDERS))
 
 
 def test_concrete_vectors_cost_little_less_in_a_sample():
     """Of one vector against its opposite, which all others hold, whether it is drawn or not."""
-    found = price(LOCAL.sampled(USERS, DRAWN), 600)
+    found = price(Sampled(LOCAL, USERS, DRAWN), 600)
     columns = [(n, bit_atoms(p, q, DRAWN)) for n, p, q in MECHANISM.message_witness()]
     rate, lower = DRAWN / USERS, 0.0
     for sides in (columns, [(n, pair.swapped()) for n, pair in columns]):
@@ -281,7 +286,7 @@ def test_epochs_of_drawn_reports_are_within_the_price():
     bar = max(bars, key=lambda at: np.mean(first >= at) - np.mean(second >= at))
     found = np.mean(p >= bar) - np.mean(q >= bar)
     sigma = math.sqrt((np.var(p >= bar) + np.var(q >= bar)) / len(p))
-    event = local_event(mechanism).sampled(people, size, **EPOCHS)
+    event = Sampled(local_event(mechanism), people, size, **EPOCHS)
     (most,) = heights_of(_curve(event), np.zeros(1))
     assert found - 4.5 * sigma < most
     assert found - 4.5 * sigma > most / 4
@@ -305,7 +310,7 @@ def test_the_command_line_s_schedules_know_their_messages():
 def test_lengths_travel_with_the_event_and_others_have_the_bytes_they_had():
     told = event_to_json(LOCAL)["event"]
     assert told["squared_change"] == MECHANISM.squared_change and told["places"] == 8192
-    event = LOCAL.sampled(USERS, DRAWN)
+    event = Sampled(LOCAL, USERS, DRAWN)
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
     for other in (LocalRandomizerDpEvent(1.0), local_event(FLIPS)):
         kept = event_to_json(other)["event"]
@@ -314,14 +319,16 @@ def test_lengths_travel_with_the_event_and_others_have_the_bytes_they_had():
 
 
 def test_records_from_before_lengths_were_known_cost_what_they_did():
-    old = event_to_json(LOCAL.sampled(USERS, DRAWN, **EPOCHS))
+    old = event_to_json(Sampled(LOCAL, USERS, DRAWN, **EPOCHS))
     for name in ("squared_change", "places"):
         del old["event"]["local_event"][name]
     event = event_from_json(old)
     assert event.local_event.squared_change is None and event.local_event.places == 1
     assert event_to_json(event) == old
     assert price(event, 200) == pytest.approx(3.499, abs=1e-3)
-    assert event_epsilon(LOCAL.sampled(USERS, DRAWN, **EPOCHS), DELTA) < event_epsilon(event, DELTA)
+    assert event_epsilon(Sampled(LOCAL, USERS, DRAWN, **EPOCHS), DELTA) < event_epsilon(
+        event, DELTA
+    )
 
 
 def test_certificates_read_both_forms():
@@ -365,8 +372,8 @@ def test_a_report_and_a_bit_about_its_norm_change_together():
     assert joint_event([FLIPS, bit]).squared_change is None
     assert joint_event([MECHANISM]) == LOCAL
     seen = [shuffled_event(one, DRAWN) for one in (MECHANISM, bit)]
-    epochs = price(both.sampled(USERS, DRAWN, **EPOCHS), 200)
+    epochs = price(Sampled(both, USERS, DRAWN, **EPOCHS), 200)
     # Beside both shuffles, seen: the bit hides among fair bits of the louder messages alone.
     assert epochs <= price(dp_accounting.ComposedDpEvent(seen), 200) * 1.25
     alone = attr.evolve(both, squared_change=None, places=1)
-    assert epochs < 0.7 * price(alone.sampled(USERS, DRAWN, **EPOCHS), 200)
+    assert epochs < 0.7 * price(Sampled(alone, USERS, DRAWN, **EPOCHS), 200)

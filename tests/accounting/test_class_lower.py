@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting.divergences.loss_grid import hockey_sticks, lower_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import three_response_atoms
-from beam_ldp.accounting.literature.closed_forms import crowd_constant, large_crowd_epsilon
 from beam_ldp.accounting.lower import (
     class_lower_epsilon,
     difference_law,
@@ -19,6 +18,7 @@ from beam_ldp.accounting.lower import (
     three_response_epsilon,
     two_response_epsilon,
 )
+from beam_ldp.research.published.closed_forms import crowd_constant, large_crowd_epsilon
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting.divergences import shuffle_rdp
 from beam_ldp.accounting.divergences.moments import (
-    at_real_orders,
     closed_form_epsilon,
     default_orders,
     interpolate_order,
     rdp_to_delta,
     rdp_to_epsilon,
 )
-from beam_ldp.accounting.literature import closed_forms
+from beam_ldp.research.published import closed_forms, renyi
+from beam_ldp.research.published.renyi import at_real_orders
 
 pytestmark = pytest.mark.exact
 
@@ -57,12 +57,12 @@ def test_chord_lies_above_a_convex_curve(order):
 @pytest.mark.parametrize("order", [1.05, 1.5, 2.0, 2.3, 7.5, 40.9])
 def test_integer_bounds_hold_at_real_orders(order):
     """Of a curve that is known at every order: binary randomized response of a million."""
-    exact = shuffle_rdp.two_response_direction(order, 1.0, 10**6)
-    between = at_real_orders(lambda a: shuffle_rdp.two_response_direction(a, 1.0, 10**6))
+    exact = renyi.two_response_direction(order, 1.0, 10**6)
+    between = at_real_orders(lambda a: renyi.two_response_direction(a, 1.0, 10**6))
     assert exact <= between(order) * (1 + 1e-12)
     assert between(order) <= exact * (2.1 if order < 2 else 1.1)
     real = at_real_orders(lambda a: shuffle_rdp.thesis_upper_1(a, 1.0, 10**4))
-    assert real(order) >= shuffle_rdp.two_response_lower(order, 1.0, 10**4)
+    assert real(order) >= renyi.two_response_lower(order, 1.0, 10**4)
 
 
 def test_there_is_no_order_one():

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from beam_ldp.accounting.divergences import hockey_stick as module
+from beam_ldp.accounting.divergences.enumerated import law_of_one
 from beam_ldp.accounting.divergences.hockey_stick import (
     MAX_REPORTS,
     epsilon_bounds,
     hockey_stick,
     largest_log_ratio,
 )
-from beam_ldp.accounting.divergences.listed import law_of_one
 from beam_ldp.randomizers.shuffle_pair import (
     ShufflePair,
     two_level_witnesses,

@@ -12,8 +12,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from beam_ldp.accounting.divergences import iid_sums
+from beam_ldp.accounting.divergences.enumerated import law_of_one
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
-from beam_ldp.accounting.divergences.listed import law_of_one
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from tests.accounting.rdp_curves import positive_part
 

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_ldp.accounting.divergences import shuffle_rdp
-from beam_ldp.accounting.literature.closed_forms import (
-    OutOfRangeError,
+from beam_ldp.accounting.schedule_prices import OutOfRangeError
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.research.published import renyi
+from beam_ldp.research.published.closed_forms import (
     crowd_constant,
     gaussian_epsilon,
     large_crowd_epsilon,
 )
-from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from tests.accounting.rdp_curves import two_response_expansion
 
 pytestmark = pytest.mark.exact
@@ -74,7 +74,7 @@ def test_constants_in_the_order_of_what_is_known():
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("order", [1.5, 2, 10])
 def test_expansion_is_exact_up_to_its_order(order, reverse):
-    exact = shuffle_rdp.two_response_direction(order, 1.0, 10**4, reverse=reverse)
+    exact = renyi.two_response_direction(order, 1.0, 10**4, reverse=reverse)
     assert two_response_expansion(order, 1.0, 10**4, reverse=reverse) == pytest.approx(
         exact, rel=2e-5
     )

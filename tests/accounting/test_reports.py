@@ -13,8 +13,8 @@ from beam_ldp.accounting.composition.ledger_bounds import (
 )
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import as_event
-from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.accounting.reports import crowd_of, with_crowd
+from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.shuffle.one_release import local_reports, shuffled_reports
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, LocalHashing
 from beam_ldp.randomizers.mean import L2Mean, LInfMean
@@ -58,7 +58,7 @@ def test_schedules_keep_the_kind_that_they_are_given() -> None:
     mechanism = KRandomizedResponse(9, 2.0)
     for drawn in (1000, 50):
         schedule = Schedule(2.0, 1000, drawn, 5)
-        ran = schedule.event(local_reports(mechanism))
+        ran = schedule.reports(local_reports(mechanism))
         event = schedule.event(local_event(mechanism))
         assert isinstance(event, dp_accounting.DpEvent) and as_event(ran) == event
         losses = ledger_losses({ran: 5}), ledger_losses({event: 5})
@@ -74,4 +74,4 @@ def test_both_refuse_the_same() -> None:
         with pytest.raises(ValueError, match="num_reports"):
             kind(1.0).shuffled(0)
         with pytest.raises(ValueError, match="num_drawn"):
-            kind(1.0).sampled(10, 11)
+            reports.SampledReports(kind(1.0), 10, 11)

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound, epsilon_uppers
-from beam_ldp.accounting.divergences.roots import safe_roots
+from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound, epsilon_uppers, safe_roots
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 

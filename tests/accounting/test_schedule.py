@@ -10,10 +10,11 @@ from scipy import stats
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
-from beam_ldp.accounting.literature.methods import price_of, schedule_epsilon
-from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
+from beam_ldp.accounting.schedule import UNLIKELY, Schedule
+from beam_ldp.accounting.schedule_prices import schedule_epsilon
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean
+from beam_ldp.research.published.methods import price_of
 
 pytestmark = pytest.mark.exact
 

@@ -15,7 +15,6 @@ from scipy import stats
 from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffleAccountant,
-    SubsampledShuffledDpEvent,
     local_event,
 )
 from beam_ldp.accounting.composition.loss_curves import _curve, loss_grid, renyi_divergences
@@ -25,6 +24,7 @@ from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks
 from beam_ldp.accounting.divergences.loss_grid import composed_losses, together
 from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.events import SubsampledShuffledDpEvent as Sampled
 from beam_ldp.accounting.lower import bit_atoms
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import L2Mean
@@ -110,7 +110,7 @@ def epoch_columns(people: int, size: int, fakes: int = 0) -> Pairs:
     return collected(law, people - fakes)
 
 
-def not_underpriced(truth: Pairs, event: SubsampledShuffledDpEvent) -> None:
+def not_underpriced(truth: Pairs, event: Sampled) -> None:
     assert np.all(truth.sticks(LOSSES) <= heights_of(_curve(event), LOSSES) + 1e-12)
     bound = renyi_divergences(event, np.array(ORDERS))
     assert np.all(truth.renyi(ORDERS) <= bound * (1 + 1e-9))
@@ -118,7 +118,7 @@ def not_underpriced(truth: Pairs, event: SubsampledShuffledDpEvent) -> None:
 
 @pytest.mark.parametrize(("people", "drawn"), [(2, 1), (3, 1), (4, 2), (5, 3), (5, 1)])
 def test_columns_of_one_sample_are_never_underpriced(people, drawn):
-    event = SubsampledShuffledDpEvent(TWO, people, drawn)
+    event = Sampled(TWO, people, drawn)
     truth, curve = sampled_columns(people, drawn), _curve(event)
     not_underpriced(truth, event)
     composed = heights_of(curve._replace(other=None), LOSSES)
@@ -128,18 +128,18 @@ def test_columns_of_one_sample_are_never_underpriced(people, drawn):
 
 @pytest.mark.parametrize(("people", "join"), [(3, 0.5), (5, 0.4)])
 def test_columns_of_people_who_join_by_coins_are_never_underpriced(people, join):
-    event = SubsampledShuffledDpEvent(TWO, people, people * join, sampling="self")
+    event = Sampled(TWO, people, people * join, sampling="self")
     truth = coin_columns(people, join)
     not_underpriced(truth, event)
     composed = heights_of(_curve(event)._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
-    points = SubsampledShuffledDpEvent(TWO, people, people * join, sampling="poisson")
+    points = Sampled(TWO, people, people * join, sampling="poisson")
     assert heights_of(_curve(points), LOSSES) == pytest.approx(heights_of(_curve(event), LOSSES))
 
 
 def test_sizes_of_samples_by_coins_are_in_blocks_that_cost_no_less():
     """Each at its largest rate and smallest crowd, and as likely as what it stands for."""
-    sizes = _sizes(SubsampledShuffledDpEvent(TWO, 60_000, 2_000, sampling="self"))
+    sizes = _sizes(Sampled(TWO, 60_000, 2_000, sampling="self"))
     law, last = stats.binom(60_000, 1 / 30), 0
     for chance, rate, fewest, at_least in sizes:
         most = round(rate * 60_000)
@@ -152,7 +152,7 @@ def test_sizes_of_samples_by_coins_are_in_blocks_that_cost_no_less():
 
 @pytest.mark.parametrize(("people", "size"), [(3, 1), (4, 2)])
 def test_columns_of_an_epoch_are_never_underpriced(people, size):
-    event = SubsampledShuffledDpEvent(TWO, people, size, sampling="shuffled_epochs")
+    event = Sampled(TWO, people, size, sampling="shuffled_epochs")
     truth = epoch_columns(people, size)
     not_underpriced(truth, event)
     composed = heights_of(_curve(event)._replace(other=None), LOSSES)
@@ -162,9 +162,7 @@ def test_columns_of_an_epoch_are_never_underpriced(people, size):
 @pytest.mark.parametrize(("people", "size", "fakes"), [(4, 2, 1), (6, 3, 1), (4, 2, 2)])
 def test_fakes_of_an_epoch_may_all_be_in_one_round(people, size, fakes):
     """The crowd of a round is what they leave; where they may fill it there is none."""
-    event = SubsampledShuffledDpEvent(
-        TWO, people, size, num_fakes=fakes, sampling="shuffled_epochs"
-    )
+    event = Sampled(TWO, people, size, num_fakes=fakes, sampling="shuffled_epochs")
     truth = epoch_columns(people, size, fakes)
     not_underpriced(truth, event)
     composed = heights_of(_curve(event)._replace(other=None), LOSSES)
@@ -183,7 +181,7 @@ def test_columns_of_an_epoch_cost_more_than_a_shuffle_of_each():
     column = loss_grid(LocalRandomizerDpEvent(budget, message_pair(budget)).shuffled(people))
     assert np.all(known > 2 * column.repeated(2).deltas(losses))
     local = LocalRandomizerDpEvent(2 * budget, messages=2, columns=((2, budget),))
-    epoch = SubsampledShuffledDpEvent(local, people, 1, sampling="shuffled_epochs")
+    epoch = Sampled(local, people, 1, sampling="shuffled_epochs")
     assert np.all(known <= heights_of(_curve(epoch), losses))
 
 
@@ -191,7 +189,7 @@ def test_columns_that_were_each_sampled_alone_would_be_too_cheap():
     """The product of one-message pairs supposes that each column has a sample of its own."""
     truth = sampled_columns(4, 1)
     each = [
-        loss_grid(LocalRandomizerDpEvent(b, message_pair(b)).sampled(4, 1)).on(0.01)
+        loss_grid(Sampled(LocalRandomizerDpEvent(b, message_pair(b)), 4, 1)).on(0.01)
         for b in BUDGETS
     ]
     product = together([(one, 1) for one in each]).deltas(LOSSES)
@@ -203,10 +201,10 @@ def test_a_training_of_several_messages():
     """60,000 people, 600 rounds of 2,000, three messages of 2 each; as one report it was 3.04."""
     local = local_event(L2Mean(13_722, 6.0))
     assert local.columns == ((3, pytest.approx(2.0)),)
-    known = ShuffleAccountant().compose(local.sampled(60_000, 2_000), 600).get_epsilon(1e-5)
+    known = ShuffleAccountant().compose(Sampled(local, 60_000, 2_000), 600).get_epsilon(1e-5)
     assert known == pytest.approx(0.1529, abs=5e-4)  # of vectors whose length is known
     local = attr.evolve(local, squared_change=None, places=1)
-    event = SubsampledShuffledDpEvent(local, 60_000, 2_000)
+    event = Sampled(local, 60_000, 2_000)
     found = ShuffleAccountant().compose(event, 600).get_epsilon(1e-5)
     assert found == pytest.approx(0.3545, abs=5e-4)
     # Everybody else holds the second value, so it makes no difference whether that was drawn.
@@ -222,16 +220,16 @@ def test_a_training_of_several_messages():
             composed_losses([(600, Atoms(np.log(m), p, q))]).epsilon(1e-5) for m, p, q in pairs
         )
         assert 0.6 * found < lower < found
-    whole = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(6.0), 60_000, 2_000)
+    whole = Sampled(LocalRandomizerDpEvent(6.0), 60_000, 2_000)
     assert ShuffleAccountant().compose(whole, 600).get_epsilon(1e-5) == pytest.approx(
         3.04, abs=0.01
     )
-    coins = SubsampledShuffledDpEvent(local, 60_000, 2_000, sampling="self")
+    coins = Sampled(local, 60_000, 2_000, sampling="self")
     assert ShuffleAccountant().compose(coins, 600).get_epsilon(1e-5) < 1.01 * found
 
 
 def test_columns_travel_with_the_event():
-    event = SubsampledShuffledDpEvent(TWO, 100, 10)
+    event = Sampled(TWO, 100, 10)
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
     with pytest.raises(ValueError, match=r"columns must be as many as messages \(2\)"):
         LocalRandomizerDpEvent(1.6, messages=2, columns=((3, 0.5),))
@@ -255,13 +253,13 @@ def test_messages_of_somebody_who_is_known_have_a_price():
 def test_many_messages_of_little_each_have_a_price():
     """Local epsilons beyond a hundred, of messages that tell next to nothing."""
     local = LocalRandomizerDpEvent(120.0, messages=1_200, columns=((1_200, 0.1),))
-    event = SubsampledShuffledDpEvent(local, 60_000, 2_000)
+    event = Sampled(local, 60_000, 2_000)
     found = ShuffleAccountant().compose(event, 10).get_epsilon(1e-6)
     assert 0.01 < found < 0.1
     large = LocalRandomizerDpEvent(50.0, messages=2, columns=((1, 45.0), (1, 5.0)))
     whole = LocalRandomizerDpEvent(50.0)
     prices = [
-        ShuffleAccountant().compose(SubsampledShuffledDpEvent(each, 600, 20)).get_epsilon(1e-6)
+        ShuffleAccountant().compose(Sampled(each, 600, 20)).get_epsilon(1e-6)
         for each in (large, whole)
     ]
     assert prices[0] == prices[1] < 50.0
@@ -280,7 +278,7 @@ def test_points_of_drawn_clients_are_never_underpriced(clients, points, drawn, s
         if values == 3 and clients * points > 6:
             continue
         truth = two_level_pairs(response_rows(values, 1.0), clients, points, drawn, sent)
-        event = SubsampledShuffledDpEvent(
+        event = Sampled(
             local or LocalRandomizerDpEvent(1.0),
             clients,
             drawn,
@@ -295,7 +293,7 @@ def test_points_of_drawn_clients_are_never_underpriced(clients, points, drawn, s
 def test_a_client_who_is_not_drawn_takes_all_its_messages_along():
     """With one message exchanged for one, as if they were nobody's, it would be too low."""
     truth = two_level_pairs(response_rows(2, 1.0), 3, 2, 1, 2)
-    event = SubsampledShuffledDpEvent(
+    event = Sampled(
         local_event(KRandomizedResponse(2, 1.0)), 3, 1, points_per_client=2, points_sampled=2
     )
     (sample,) = points_curve(event).samples
@@ -315,7 +313,7 @@ def test_columns_of_several_points_are_never_underpriced():
             laws = [law((((value, point)), other)) for value in VALUES]
             pairs += itertools.permutations(laws, 2)
     truth = Pairs(*(np.array(side) for side in zip(*pairs, strict=True)))
-    event = SubsampledShuffledDpEvent(TWO, 2, 1, points_per_client=2, points_sampled=2)
+    event = Sampled(TWO, 2, 1, points_per_client=2, points_sampled=2)
     not_underpriced(truth, event)
     composed = heights_of(_curve(event)._replace(other=None), LOSSES)
     assert np.all(truth.sticks(LOSSES) <= composed + 1e-12)
@@ -324,7 +322,7 @@ def test_columns_of_several_points_are_never_underpriced():
 @pytest.mark.parametrize(("sent", "golden"), [(2, 6.57e-4), (5, 1.69e-3), (10, 4.65e-3)])
 def test_drawing_clients_is_worth_what_it_is(sent, golden):
     """60,000 clients of 100 points, 2,000 of them drawn: up to seven times less than without."""
-    event = SubsampledShuffledDpEvent(
+    event = Sampled(
         LocalRandomizerDpEvent(1.0), 60_000, 2_000, points_per_client=100, points_sampled=sent
     )
     found = ShuffleAccountant().compose(event, 600).get_epsilon(1e-5)

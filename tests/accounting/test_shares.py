@@ -18,7 +18,7 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.certificates import certified
-from beam_ldp.accounting.divergences.noisy_sums import gaussian_delta
+from beam_ldp.accounting.divergences.shared_sums import gaussian_delta
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import as_event, local_epsilon_of
 from beam_ldp.accounting.reports import crowd_of, with_crowd

@@ -12,8 +12,8 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bound,
     hockey_stick,
     largest_log_ratio,
+    safe_roots,
 )
-from beam_ldp.accounting.divergences.roots import safe_roots
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.mean import LInfMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair

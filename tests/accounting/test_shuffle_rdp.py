@@ -9,6 +9,7 @@ import math
 import pytest
 
 from beam_ldp.accounting.divergences import shuffle_rdp as rdp
+from beam_ldp.research.published import renyi as published
 from tests.accounting import rdp_curves
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
@@ -29,15 +30,15 @@ GOLDEN = [
 def test_golden_table(row):
     order, epsilon, n, upper_1, upper_2, erlingsson, forwards, backwards, reduction, *clones = row
     assert rdp.thesis_upper_1(order, epsilon, n) == pytest.approx(upper_1, rel=2e-8)
-    assert rdp.thesis_upper_2(order, epsilon, n) == pytest.approx(upper_2, rel=2e-8)
-    assert rdp.erlingsson_2019(order, epsilon, n) == pytest.approx(erlingsson, rel=1e-6)
-    assert rdp.two_response_direction(order, epsilon, n) == pytest.approx(forwards, rel=1e-9)
-    assert rdp.two_response_direction(order, epsilon, n, reverse=True) == pytest.approx(
+    assert published.thesis_upper_2(order, epsilon, n) == pytest.approx(upper_2, rel=2e-8)
+    assert published.erlingsson_2019(order, epsilon, n) == pytest.approx(erlingsson, rel=1e-6)
+    assert published.two_response_direction(order, epsilon, n) == pytest.approx(forwards, rel=1e-9)
+    assert published.two_response_direction(order, epsilon, n, reverse=True) == pytest.approx(
         backwards, rel=1e-9
     )
     # The blocks only ever add, and add less than a part in a thousand.
     evaluated = [
-        rdp.thesis_reduction_exact(order, epsilon, n),
+        published.thesis_reduction_exact(order, epsilon, n),
         rdp_curves.clone_rdp(order, epsilon, n),
         rdp_curves.clone_rdp(order, epsilon, n, 2 / (math.exp(epsilon) + 1)),
     ]
@@ -59,7 +60,7 @@ def test_golden_table(row):
 def test_second_moment_alone_is_a_lower_bound(order, epsilon, n, golden):
     simple = rdp_curves.thesis_simple_lower(order, epsilon, n)
     assert simple == pytest.approx(golden, rel=1e-8)
-    assert simple <= rdp.two_response_direction(order, epsilon, n) * (1 + 1e-12)
+    assert simple <= published.two_response_direction(order, epsilon, n) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,8 @@ def test_clone_divergence_is_exact_where_every_count_is_kept(order, epsilon, clo
 
 
 def test_high_orders_where_the_directions_part():
-    assert rdp.two_response_direction(1000, 2.0, 10**4) == pytest.approx(0.21025846, rel=1e-7)
-    backwards = rdp.two_response_direction(1000, 2.0, 10**4, reverse=True)
+    assert published.two_response_direction(1000, 2.0, 10**4) == pytest.approx(0.21025846, rel=1e-7)
+    backwards = published.two_response_direction(1000, 2.0, 10**4, reverse=True)
     assert backwards == pytest.approx(0.73667644, rel=1e-7)
 
 
@@ -119,18 +120,18 @@ def worst_by_enumeration(k: int, n: int, epsilon: float, order: float) -> float:
 def test_every_proved_bound_lies_above_every_dataset(k, n, epsilon, order, golden):
     worst = worst_by_enumeration(k, n, epsilon, order)
     assert worst == pytest.approx(golden, abs=6e-6)
-    lower = rdp.two_response_lower(order, epsilon, n)
+    lower = published.two_response_lower(order, epsilon, n)
     if k == 2:
         assert lower == pytest.approx(worst, rel=1e-9)
     if k == 3:
         assert rdp_curves.three_response_lower(order, epsilon, n) <= worst * (1 + 1e-9)
     uppers = [
         rdp_curves.clone_rdp(order, epsilon, n),
-        rdp.thesis_reduction_exact(order, epsilon, n),
+        published.thesis_reduction_exact(order, epsilon, n),
         rdp.thesis_upper_1(order, epsilon, n),
-        rdp.thesis_upper_1_optimized(order, epsilon, n),
-        min(epsilon, rdp.thesis_upper_2(order, epsilon, n)),
-        rdp.erlingsson_2019(order, epsilon, n),
+        published.thesis_upper_1_optimized(order, epsilon, n),
+        min(epsilon, published.thesis_upper_2(order, epsilon, n)),
+        published.erlingsson_2019(order, epsilon, n),
     ]
     assert all(upper >= worst * (1 - 1e-9) for upper in uppers)
 
@@ -140,28 +141,30 @@ def test_smallest_crowd_by_every_bound():
     strong = 2 / (math.exp(0.7) + 1)
     assert rdp_curves.clone_rdp(2, 0.7, 2, strong) == pytest.approx(0.29342, abs=6e-6)
     assert rdp_curves.clone_rdp(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
-    assert rdp.thesis_reduction_exact(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
+    assert published.thesis_reduction_exact(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
     assert rdp.thesis_upper_1(2, 0.7, 2) == 0.7, "printed: 1.6717, more than the local epsilon"
 
 
 def test_three_responses_beat_two_beyond_log_two():
-    assert rdp_curves.three_response_lower(10, 3.0, 1000) > rdp.two_response_lower(10, 3.0, 1000)
+    assert rdp_curves.three_response_lower(10, 3.0, 1000) > published.two_response_lower(
+        10, 3.0, 1000
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0])
 def test_leading_constant_is_the_large_crowd_limit(epsilon):
     n, order = 20000, 2
     lower = max(
-        rdp.two_response_lower(order, epsilon, n),
+        published.two_response_lower(order, epsilon, n),
         rdp_curves.three_response_lower(order, epsilon, n),
     )
     assert lower == pytest.approx(order * rdp.leading_constant(epsilon) / (2 * n), rel=5e-3)
 
 
 def test_simplified_bound_knows_its_range():
-    assert math.isinf(rdp.thesis_simplified(10, 1.0, 10**4))
+    assert math.isinf(published.thesis_simplified(10, 1.0, 10**4))
     n = 10**6
-    bound = rdp.thesis_simplified(5, 0.5, n)
+    bound = published.thesis_simplified(5, 0.5, n)
     assert rdp_curves.clone_rdp(5, 0.5, n) <= bound <= 2 * 5 * math.expm1(0.5) ** 2 / n
 
 
@@ -172,26 +175,26 @@ def test_simplified_bound_holds_wherever_its_range_does(n, epsilon):
     largest = int((n / 9 * math.exp(-5 * epsilon)) ** 0.25)
     for order in {2, 3, largest // 2, largest}:
         if 2 <= order <= largest:
-            bound = rdp.thesis_simplified(order, epsilon, n)
+            bound = published.thesis_simplified(order, epsilon, n)
             assert rdp_curves.clone_rdp(order, epsilon, n) <= bound
-    assert math.isinf(rdp.thesis_simplified(max(2, largest + 1), epsilon, n))
+    assert math.isinf(published.thesis_simplified(max(2, largest + 1), epsilon, n))
 
 
 def test_withdrawn_closed_form_knows_its_range():
     strong = 2 / (math.exp(1.0) + 1)
-    bound = rdp.feldman_2023(10, 1.0, 10**4)
+    bound = published.feldman_2023(10, 1.0, 10**4)
     assert bound == pytest.approx(48 * 10 * math.expm1(1.0) ** 2 / (10**4 * math.e))
     assert bound > 10 * rdp_curves.clone_rdp(10, 1.0, 10**4, strong), (
         "it is far from what it bounds"
     )
     edge = 10**4 / (16 * math.e)
-    assert math.isfinite(rdp.feldman_2023(edge * 0.999, 1.0, 10**4))
-    assert math.isinf(rdp.feldman_2023(edge * 1.001, 1.0, 10**4))
+    assert math.isfinite(published.feldman_2023(edge * 0.999, 1.0, 10**4))
+    assert math.isinf(published.feldman_2023(edge * 1.001, 1.0, 10**4))
 
 
 def test_chernoff_fraction_helps_for_large_crowds():
-    assert rdp.thesis_upper_1_optimized(32, 0.5, 10**6) == pytest.approx(7.25e-6, rel=0.01)
-    assert rdp.thesis_upper_1_optimized(10, 2.0, 10**6) == pytest.approx(3.14e-4, rel=0.01)
+    assert published.thesis_upper_1_optimized(32, 0.5, 10**6) == pytest.approx(7.25e-6, rel=0.01)
+    assert published.thesis_upper_1_optimized(10, 2.0, 10**6) == pytest.approx(3.14e-4, rel=0.01)
 
 
 @pytest.mark.parametrize("order", [1.5, 2, 7.5, 64])

@@ -10,10 +10,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.divergences import shuffled_views as module
-from beam_ldp.accounting.divergences.noisy_sums import gaussian_delta, noisy_sum_losses
-from beam_ldp.accounting.divergences.shuffled_views import (
+from beam_ldp.accounting.divergences import shared_sums as module
+from beam_ldp.accounting.divergences.shared_sums import (
     components_excess,
+    gaussian_delta,
+    noisy_sum_losses,
     shares_for,
     view_distance,
     views_distance,

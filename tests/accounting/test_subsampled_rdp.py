@@ -12,6 +12,7 @@ import pytest
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
 from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
+from beam_ldp.research.published import renyi as published
 from tests.accounting import rdp_curves
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
@@ -37,7 +38,7 @@ def test_golden_table(row):
         refined, rel=2e-8
     )
     lower = [
-        full.two_response_direction(order, epsilon, k, k / n, reverse=r) for r in (False, True)
+        published.two_response_direction(order, epsilon, k, k / n, reverse=r) for r in (False, True)
     ]
     assert lower == pytest.approx([forwards, backwards], rel=1e-9)
     half = 2 / (math.exp(epsilon) + 1)
@@ -47,7 +48,7 @@ def test_golden_table(row):
 
 def test_nothing_is_lost_where_the_divergence_is_tiny():
     rate = 1e-4
-    value = full.two_response_direction(2, 2.0, 100, rate)
+    value = published.two_response_direction(2, 2.0, 100, rate)
     identity = math.log1p(rate**2 * math.expm1(2.0) ** 2 / (100 * math.exp(2.0)))
     assert value == pytest.approx(identity, rel=1e-11)
 
@@ -87,7 +88,9 @@ def test_every_proved_bound_lies_above_every_dataset(alphabet, n, k, epsilon, or
             worst = max(worst, renyi(first, second, order))
     if golden is not None:
         assert worst == pytest.approx(golden, abs=6e-6)
-    assert full.two_response_lower(order, epsilon, k, k / n) <= worst * (1 + 1e-9) or alphabet > 2
+    assert (
+        published.two_response_lower(order, epsilon, k, k / n) <= worst * (1 + 1e-9) or alphabet > 2
+    )
     half = 2 / (math.exp(epsilon) + 1)
     uppers = [
         rdp_curves.direct_rdp(order, epsilon, n, k),
@@ -123,7 +126,7 @@ def test_final_epsilons_of_the_training_run():
     assert composed(direct, 6000, 1e-5, 8) == pytest.approx(0.9643, abs=5e-3)
 
     def wang(order):
-        return full.wang_balle_kasiviswanathan(order, 2.0, 60000, 2000)
+        return published.wang_balle_kasiviswanathan(order, 2.0, 60000, 2000)
 
     assert composed(wang, 6000, 1e-5, 8) == pytest.approx(6.06, abs=0.01)
 
@@ -144,14 +147,16 @@ def test_a_curve_beside_one_is_not_lost(rate, top):
     ratios = np.exp(np.linspace(0, top, 400))
     heights = ratios[-1] - ratios
     with np.errstate(all="raise"):
-        found = full.sampled_profile_rdp(2.0, ratios, heights, rate)
+        found = published.sampled_profile_rdp(2.0, ratios, heights, rate)
     assert found == pytest.approx(2 * rate**2 * np.expm1(top) ** 2, rel=1e-2 * top + 1e-6)
 
 
 def test_equal_ratios_leave_nothing_out():
     losses = np.array([0.0, 0.1, 0.1 + 1e-17, 0.2])
-    found = full.sampled_profile_rdp(3.0, np.exp(losses), np.array([0.3, 0.2, 0.2, 0.0]), 0.1)
-    alone = full.sampled_profile_rdp(3.0, np.exp(losses[[0, 1, 3]]), np.array([0.3, 0.2, 0.0]), 0.1)
+    found = published.sampled_profile_rdp(3.0, np.exp(losses), np.array([0.3, 0.2, 0.2, 0.0]), 0.1)
+    alone = published.sampled_profile_rdp(
+        3.0, np.exp(losses[[0, 1, 3]]), np.array([0.3, 0.2, 0.0]), 0.1
+    )
     assert alone <= found <= alone * (1 + 1e-12)
 
 
@@ -163,6 +168,6 @@ def test_generic_subsampling_is_looser_than_the_direct_pair(n, k, order, golden,
     atoms = rdp_curves.direct_atoms(2.0, k, k, order)
     losses = np.unique(np.append(np.linspace(0, 0.8, 800), np.linspace(0.8, 2.0, 50)))
     heights = hockey_sticks(atoms, losses)
-    generic = full.sampled_profile_rdp(order, np.exp(losses), heights, k / n)
+    generic = published.sampled_profile_rdp(order, np.exp(losses), heights, k / n)
     assert rdp_curves.direct_rdp(order, 2.0, n, k) == pytest.approx(direct, rel=1e-4)
     assert golden * (1 - 1e-4) <= generic <= golden * (1 + 1e-3)

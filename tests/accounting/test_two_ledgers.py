@@ -9,13 +9,13 @@ from dp_accounting.rdp import RdpAccountant
 
 from beam_ldp.accounting import ShuffleAccountant, event_epsilon
 from beam_ldp.accounting.composition.accountant import default_orders
-from beam_ldp.accounting.literature.two_ledgers import (
+from beam_ldp.accounting.reconstruction import DiffuseTarget, breach_probability
+from beam_ldp.accounting.two_ledgers import (
     TwoLedgers,
     add_remove_epsilon,
     central_round_event,
     multiplier_of_average,
 )
-from beam_ldp.accounting.reconstruction import DiffuseTarget, breach_probability
 from beam_ldp.randomizers.mean import SeparatedMean
 
 pytestmark = pytest.mark.exact

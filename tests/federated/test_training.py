@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
-from beam_ldp.accounting.literature.two_ledgers import central_round_event
+from beam_ldp.accounting.two_ledgers import central_round_event
 from beam_ldp.federated import (
     DeclaredSampling,
     EpsilonBudget,

@@ -18,12 +18,12 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.composition import ledger_bounds
-from beam_ldp.accounting.composition.ledger_bounds import Schedule, event_divergences
+from beam_ldp.accounting.composition.ledger_bounds import CommittedReports, event_divergences
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
-from beam_ldp.accounting.literature.two_ledgers import central_round_event
 from beam_ldp.accounting.reports import failure_of
+from beam_ldp.accounting.two_ledgers import central_round_event
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.ledger.losses import CHANCES, as_json, loss_of, orders_for, times
 from beam_ldp.ledger.rows import BUDGET, Head, next_row
@@ -84,7 +84,7 @@ def test_what_is_left_of_a_schedule_is_what_enumeration_says(count: int, cut: fl
     ratio = float(np.interp(-cut, -np.array(sticks), ratios))
     left = np.minimum(p, max(ratio, 1.0) * q)
     assert p.sum() - left.sum() <= cut * (1 + 1e-9)
-    schedule = Schedule(((LocalRandomizerDpEvent(budget), count),), cut)
+    schedule = CommittedReports(((LocalRandomizerDpEvent(budget), count),), cut)
     orders = (1.5, 4.0, 60.0)
     found = event_divergences(schedule, orders)
     truth_of = [math.log(np.sum(left**a * q ** (1 - a))) / (a - 1) for a in orders]
@@ -98,7 +98,9 @@ def test_losses_without_a_distribution_keep_their_divergences() -> None:
     orders = (3.0, 20.0)
     event = LocalRandomizerDpEvent(200.0)
     plain = np.array(event_divergences(event, orders))
-    assert event_divergences(Schedule(((event, 2),), 0.1), orders) == pytest.approx(2 * plain)
+    assert event_divergences(CommittedReports(((event, 2),), 0.1), orders) == pytest.approx(
+        2 * plain
+    )
 
 
 def test_chances_of_smaller_crowds_and_of_the_tail_add_up() -> None:
@@ -289,5 +291,5 @@ def test_what_lies_above_all_listed_losses_is_cut_where_the_tail_is(monkeypatch)
     cut = grid.epsilon(delta)
     assert 1 < cut < 3 and grid.deltas(np.array([cut]))[0] == pytest.approx(delta, rel=1e-9)
     kept = 0.6 * math.exp(3 * 1) + 0.3 * math.exp(cut - 3 + 3 * cut) + 0.1 * math.exp(3 * cut)
-    found = ledger_bounds._without_tail(Schedule(((None, 1),), delta), np.array([order]))
+    found = ledger_bounds._without_tail(CommittedReports(((None, 1),), delta), np.array([order]))
     assert found == pytest.approx(math.log(kept) / (order - 1), rel=1e-9)

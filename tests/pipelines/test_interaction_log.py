@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 from beam_ldp.ledger.people import PeopleKey
 from beam_ldp.pipelines import heavy_hitters, randomize, user_mean
-from beam_ldp.pipelines.audit_interactivity import CLEAN, FLAGGED, MALFORMED
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.protocols.user_means import UserMean
+from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
+from beam_ldp.research.interactivity.command import CLEAN, FLAGGED, MALFORMED
 from beam_ldp.settings import Noise
 from beam_ldp.settings.fields import SettingError
 from beam_ldp.transforms import rounds

@@ -76,10 +76,10 @@ def test_help_loads_nothing_heavy() -> None:
 PRICES = """
 import json, sys
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
-from beam_ldp.accounting.literature.methods import DEFAULT, price_of
+from beam_ldp.accounting.schedule_prices import CLONES
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.accounting.literature.schedule import Schedule
+from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.planning import plan_frequencies
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
@@ -87,7 +87,7 @@ heavy, found = json.loads(sys.argv[1]), {}
 def priced(name, price):
     found[name] = [float(price), [one for one in heavy if one in sys.modules]]
 priced("one", shuffle_epsilon(2.0, 10**4, 1e-6))
-priced("several", price_of(DEFAULT, Schedule(2.0, 10**4, 10**4, 3), 1e-6))
+priced("several", CLONES.epsilon(Schedule(2.0, 10**4, 10**4, 3), 1e-6)[0])
 reports = shuffled_reports(KRandomizedResponse(9, 2.0), 10**4)
 priced("mechanism", event_epsilon(reports, 1e-6))
 priced("plan", plan_frequencies(10**3, 9, local_epsilon=2.0, delta=1e-6)[0].local_epsilon)

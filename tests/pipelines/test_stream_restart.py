@@ -26,10 +26,10 @@ from beam_ldp.pipelines.streams.results import (
     read_folder,
     span,
 )
-from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE

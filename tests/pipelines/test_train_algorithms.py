@@ -20,12 +20,12 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.accounting.literature.two_ledgers import (
+from beam_ldp.accounting.reconstruction_audit import at_most, audit_messages
+from beam_ldp.accounting.two_ledgers import (
     adaped_message_event,
     adaped_round_event,
     central_round_event,
 )
-from beam_ldp.accounting.reconstruction_audit import at_most, audit_messages
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.losses import released
 from beam_ldp.pipelines import programs, train

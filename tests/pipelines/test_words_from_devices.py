@@ -27,9 +27,9 @@ from beam_ldp.pipelines.devices.release_file import load_release, release_of_lev
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
-from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.elements.blocks import ValueBlock
 from beam_ldp.transforms.word_levels import _AnswersOfLevel

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffledSharesDpEvent, event_epsilon
-from beam_ldp.accounting.divergences.noisy_sums import SumLosses
+from beam_ldp.accounting.divergences.shared_sums import SumLosses
 from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.accounting.shuffle.split_and_mix import shares_of
 from beam_ldp.randomizers.mean import SplitAndMixMean

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from beam_ldp.accounting import event_epsilon
-from beam_ldp.accounting.literature.two_ledgers import adaped_message_event, adaped_round_event
+from beam_ldp.accounting.two_ledgers import adaped_message_event, adaped_round_event
 from beam_ldp.federated.record import CentralRecord, events_so_far, round_event
 from tff_adapters import EpsilonBudget, SamplingMismatchError, train
 from tff_adapters.adaped import AdapedOutput, AdapedState, build_dp_adaped

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from beam_ldp.accounting.literature.two_ledgers import central_round_event
 from beam_ldp.accounting.reconstruction import DiffuseTarget
+from beam_ldp.accounting.two_ledgers import central_round_event
 from beam_ldp.federated.record import events_so_far
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit, SeparatedMean
 from tff_adapters.local_central import (

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 
-from beam_ldp.protocols.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.transforms.device.asked import AskedRecords
 from beam_ldp.transforms.device.keyed import RecordLog
 from beam_ldp.transforms.elements.blocks import ValueBlock

@@ -10,16 +10,16 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_ldp.protocols.interactivity.kernels import LikelihoodFilter
-from beam_ldp.protocols.interactivity.records import hash_people
+from beam_ldp.protocols.interaction import hash_people
 from beam_ldp.randomizers.frequency import KRandomizedResponse, LocalHashing
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.research.interactivity.kernels import LikelihoodFilter
 from beam_ldp.transforms import PerPersonFilter, ValueBlock
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import ReportBlock
 from beam_ldp.transforms.elements.stages import StageError
+from tests.research.interactivity.test_stages import collected
 from tests.transforms.helpers import local
-from tests.transforms.test_interactivity import collected
 
 pytestmark = pytest.mark.pipeline
 

@@ -14,9 +14,9 @@ from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.events import CommittedDpEvent, as_event
-from beam_ldp.accounting.reports import LocalReports, ShuffledMessages
+from beam_ldp.accounting.reports import LocalReports, SampledReports, ShuffledMessages
+from beam_ldp.accounting.shuffle.heterogeneous import mixed_shuffled_event
 from beam_ldp.accounting.shuffle.one_release import local_event
-from beam_ldp.accounting.shuffle.other_crowds import mixed_shuffled_event
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     KRandomizedResponse,
@@ -94,9 +94,9 @@ def compositions(seed: int = 0) -> Iterator[tuple[str, Any, float]]:
     yield "a server's noise", rounds(dp_accounting.GaussianDpEvent(20.0 * more), 10), 1e-6
     yield "rounds of everybody", rounds(any_of.shuffled(people(1_000_000)), 100), 1e-8
     yield "a vector", shuffled_event(BinaryVectorMean(8, 4.0), people(400_000)), 1e-6
-    rated = any_of.sampled(people(600_000), people(20_000))
+    rated = SampledReports(any_of, people(600_000), people(20_000))
     yield "rounds of a sample", rounds(rated, 600), 1e-5
-    coins = any_of.sampled(people(600_000), people(20_000), sampling="self")
+    coins = SampledReports(any_of, people(600_000), people(20_000), sampling="self")
     yield "rounds of coins", rounds(coins, 600), 1e-5
     lopsided = LocalReports(LOPSIDED_EPSILON, LOPSIDED).shuffled(people(300_000))
     yield "lopsided rounds", rounds(lopsided, 20), 1e-6
@@ -116,7 +116,7 @@ def samples() -> Iterator[tuple[str, Any, float]]:
 
     Their events, but for a few, are so many equal rounds.
     """
-    any_of, sampled = LocalReports(2.0), partial(LocalReports(2.0).sampled, 60_000, 2_000)
+    any_of, sampled = LocalReports(2.0), partial(SampledReports, LocalReports(2.0), 60_000, 2_000)
 
     def rounds(event: Any, count: int) -> Any:
         return dp_accounting.SelfComposedDpEvent(as_event(event), count)

@@ -15,7 +15,7 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.reports import LocalReports, SampledReports
 from beam_ldp.verifier import verify as program
 from beam_ldp.verifier.verify import Part, Table
 
@@ -231,7 +231,7 @@ def test_the_chance_of_more_fakes_is_a_hypergeometric_one(
         for more in range(gone + 1, min(fakes, drawn) + 1)
     )
     exact = Fraction(ways, math.comb(users, drawn))
-    event = event_to_json(LocalReports(1.0).sampled(users, drawn, num_fakes=fakes))["event"]
+    event = event_to_json(SampledReports(LocalReports(1.0), users, drawn, num_fakes=fakes))["event"]
     choice = {"any_randomizer": True, "crowd": drawn - gone}
     with localcontext(program.CONTEXT):
         (part,) = program.parts_of([(event, 1)], [choice])
@@ -245,7 +245,7 @@ def test_who_is_in_a_sample_is_what_the_accountant_says() -> None:
         drawn, came = draw.randint(50, 99), draw.choice([None, draw.randint(40, 50)])
         sampling = draw.choice(["without_replacement", "shuffled_epochs"])
         rounds = draw.choice([None, 3]) if sampling == "shuffled_epochs" else None
-        event = LocalReports(1.0).sampled(
+        event = SampledReports(LocalReports(1.0),
             draw.randint(300, 999), drawn, num_received=came, num_fakes=draw.choice([0, 7]),
             sampling=sampling, rounds=rounds, points_per_client=draw.randint(1, 3),
         )  # fmt: skip

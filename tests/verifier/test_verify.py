@@ -18,7 +18,7 @@ from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting import events as all_events
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.events import CommittedDpEvent, as_event
-from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.reports import LocalReports, SampledReports
 from beam_ldp.accounting.shuffle.one_release import local_event
 from beam_ldp.ledger.rows import canonical
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -186,8 +186,8 @@ def _every_event() -> Iterator[tuple[str, Any]]:
         {}, {"sampling": "self"}, {"sampling": "poisson"}, {"sampling": "shuffled_epochs"},
         {"points_per_client": 3, "points_sampled": 2},
     ):  # fmt: skip
-        yield "SubsampledShuffledDpEvent", as_event(any_of.sampled(50_000, 10_000, **how))
-    yield "SubsampledShuffledDpEvent", as_event(several.sampled(50_000, 10_000))
+        yield "SubsampledShuffledDpEvent", as_event(SampledReports(any_of, 50_000, 10_000, **how))
+    yield "SubsampledShuffledDpEvent", as_event(SampledReports(several, 50_000, 10_000))
     yield "ShuffledSharesDpEvent", all_events.ShuffledSharesDpEvent(16, 1000, 3.0, 24, 9, 10_000)
     yield "CommittedDpEvent", CommittedDpEvent(as_event(shuffled), 1e-9)
     yield "GaussianDpEvent", noise

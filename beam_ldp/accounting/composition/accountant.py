@@ -12,8 +12,8 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant, UnsupportedEve
 
 from beam_ldp.accounting.composition import central
 from beam_ldp.accounting.composition.ledger_bounds import (
+    CommittedReports,
     Counts,
-    Schedule,
     class_lower_value,
     event_divergences,
     largest_loss,
@@ -80,10 +80,10 @@ class ShuffleAccountant(PrivacyAccountant):
     while `would_exceed` says no; then that budget is what all releases cost together. Going on
     while just *some* order fits the whole of delta overspends.
 
-    Some events hold but for a chance: that a public group is smaller than supposed, or that
-    shuffled shares tell more than their sum (`failure_probability`). Releases that were fixed
-    beforehand have one sum F of such chances, whatever is seen: what they do and the same without
-    the bad luck differ with probability at most F, so F is taken off delta. Where releases are
+    Some guarantees fail with a small probability: a public group may be smaller than supposed, or
+    shuffled shares may tell more than their sum (`failure_probability`). Releases that were fixed
+    beforehand have one sum F of such probabilities, whatever is seen: what they do and the same
+    without a failure differ with probability at most F, so F is taken off delta. Where releases are
     chosen, the F of what happened to be chosen is not that probability (up to twice delta; see
     `beam_ldp.ledger.losses`, which has the proof of what is done instead): chances may sum to the
     share `chances` of delta, and the orders have the rest. The share is fixed beforehand too. By
@@ -394,7 +394,7 @@ def _opened(counts: Counts) -> dict[dp_accounting.DpEvent, int]:
     """The counts with schedules taken apart."""
     found: dict[dp_accounting.DpEvent, int] = {}
     for event, count in counts.items():
-        parts = event.parts if isinstance(event, Schedule) else [(event, 1)]
+        parts = event.parts if isinstance(event, CommittedReports) else [(event, 1)]
         for part, times in parts:
             found[part] = found.get(part, 0) + count * times
     return found
@@ -412,7 +412,7 @@ def _leaves(
             yield from _leaves(part, count, whole)
     elif isinstance(event, CommittedDpEvent):
         if whole and count:
-            yield Schedule(tuple(counts_of(event.event).items()), event.delta), count
+            yield CommittedReports(tuple(counts_of(event.event).items()), event.delta), count
         elif not whole:
             yield from _leaves(event.event, count)
     elif count and not isinstance(event, dp_accounting.NoOpDpEvent):

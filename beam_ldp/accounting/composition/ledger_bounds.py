@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import attr
 import numpy as np
 
-from beam_ldp.accounting.composition import loss_curves, noisy_shares
-from beam_ldp.accounting.composition.curve_losses import STEPS_PER_DEVIATION
+from beam_ldp.accounting.composition import loss_curves
+from beam_ldp.accounting.composition.curve_losses import NEGLIGIBLE, STEPS_PER_DEVIATION, loss_knots
 from beam_ldp.accounting.composition.loss_curves import hopeless, renyi_divergences
 from beam_ldp.accounting.composition.sampled_curves import (
     message_columns,
@@ -53,7 +53,7 @@ from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
 # One event by Rényi orders, and without any delta -----------------------------------------
 
 
-class Schedule(NamedTuple):
+class CommittedReports(NamedTuple):
     """Releases that were fixed beforehand, as one: see `CommittedDpEvent`.
 
     Attributes:
@@ -74,7 +74,7 @@ class Schedule(NamedTuple):
 def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
     """Upper bounds of the Rényi divergence at each real order above one; infinite where unknown."""
     values = np.array(orders)
-    if isinstance(event, Schedule):
+    if isinstance(event, CommittedReports):
         whole = sum(count * event_divergences(part, orders) for part, count in event.parts)
         return np.minimum(whole, _without_tail(event, values))
     if isinstance(event, ShuffledMessages):
@@ -96,7 +96,7 @@ def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
 
 def largest_loss(event: Any) -> float:
     """Pure epsilon of one release, about one person (with several points: about one of them)."""
-    if isinstance(event, Schedule):
+    if isinstance(event, CommittedReports):
         return math.fsum(count * largest_loss(part) for part, count in event.parts)
     if isinstance(event, (LocalReports, ShuffledReports, ShuffledMessages, ShuffledShares)):
         return event.local_epsilon
@@ -107,7 +107,7 @@ def largest_loss(event: Any) -> float:
     return event.local_epsilon if hopeless(event) else sampled_top(event)
 
 
-def _without_tail(schedule: Schedule, orders: np.ndarray) -> np.ndarray:
+def _without_tail(schedule: CommittedReports, orders: np.ndarray) -> np.ndarray:
     """The divergences of a schedule whose losses are cut where the hockey stick is its `delta`.
 
     With P and Q of the distribution of losses, and L that loss, P' = min(P, e^L Q) misses no more
@@ -212,7 +212,7 @@ def _losses(part: Any) -> LossGrid:
     if isinstance(part, _OWN):
         return loss_curves.loss_grid(part)
     if isinstance(part, ShuffledShares):
-        return noisy_shares.loss_grid(part)
+        return _shares_grid(part)
     from beam_ldp.accounting.composition import (
         central,  # loads dp_accounting, whose events these are
     )
@@ -238,7 +238,7 @@ def _parts(counts: Counts) -> dict[Any, int]:
 
 def _deviation(part: Any) -> float | None:
     if isinstance(part, ShuffledShares):
-        return noisy_shares.deviation(part)
+        return _shares_deviation(part)
     if not isinstance(part, _OWN):
         from beam_ldp.accounting.composition import central  # as above
 
@@ -446,3 +446,31 @@ def _gaussians(noise: SampledGaussian) -> Atoms:
 
 def _log_difference(more: np.ndarray, less: np.ndarray) -> np.ndarray:
     return more + np.log(-np.expm1(np.minimum(less - more, -1e-300)))
+
+
+# Shuffled shares: a Gaussian mechanism, but for little -----------------------------------
+
+
+_SHARES_GROWTH = 1.005  # of distances between losses
+
+
+def _shares_deviation(event: ShuffledShares) -> float | None:
+    """Standard deviation of the loss of one release; None where nothing hides anybody."""
+    losses = event.losses
+    return losses.mu if losses.apart < 1 else None
+
+
+@lru_cache(maxsize=64)
+def _shares_grid(event: ShuffledShares) -> LossGrid:
+    """The losses of one release, but for its `failure_probability`."""
+    losses = event.losses
+    noise = SampledGaussian(1.0, losses.mu, coins=False)
+    step = losses.mu / STEPS_PER_DEVIATION
+    last = math.ceil((noise.largest_loss + 2 * losses.apart) / step)
+    knots = loss_knots(step, losses.mu, last, _SHARES_GROWTH)
+    # The stick at a loss below zero is above that at zero by no more than the distance.
+    within = knots * step - 2 * losses.apart
+    sticks = noise.sticks(np.maximum(within, 0.0)) + np.maximum(-within, 0.0)
+    sticks = np.minimum(math.exp(losses.apart) * sticks, 1.0)
+    kept = 1 + np.count_nonzero(sticks >= NEGLIGIBLE)
+    return LossGrid.connecting(step, knots[:kept], sticks[:kept])

@@ -18,7 +18,7 @@ from beam_ldp.accounting.composition.curve_losses import (
     grid_of,
     sticks,
 )
-from beam_ldp.accounting.composition.report_curves import Curve, OwnEvent, one_report
+from beam_ldp.accounting.composition.report_curves import OwnEvent, ReportCurve, one_report
 from beam_ldp.accounting.composition.sampled_curves import (
     HOPELESS,
     SampledCurve,
@@ -81,7 +81,7 @@ def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
     return fine_sticks(_curve(event))
 
 
-def _curve(event: OwnEvent) -> Curve | SampledCurve:
+def _curve(event: OwnEvent) -> ReportCurve | SampledCurve:
     """What the hockey sticks of a release are computed by."""
     if isinstance(event, SampledReports):
         if in_columns(event):

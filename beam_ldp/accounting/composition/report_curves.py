@@ -58,7 +58,7 @@ def thinned(pair: ShufflePair, join: float) -> ShufflePair:
     )
 
 
-class Curve(NamedTuple):
+class ReportCurve(NamedTuple):
     """What the hockey sticks of one release of one report each are those of.
 
     A shuffle of `reports` of `pair`, the victim drawn with probability `rate`; then, of a client's
@@ -75,8 +75,8 @@ class Curve(NamedTuple):
     others: tuple[ShufflePair, ...] = ()  # which are proved as well
 
     @property
-    def alternatives(self) -> tuple[Curve, ...]:
-        """The same of the other pairs."""
+    def alternatives(self) -> tuple[ReportCurve, ...]:
+        """The curves of the other pairs, with all else equal."""
         return tuple(self._replace(pair=pair) for pair in self.others)
 
     @property
@@ -104,7 +104,7 @@ class Curve(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def one_report(event: OwnEvent) -> Curve:
+def one_report(event: OwnEvent) -> ReportCurve:
     """The curve of the proved pair with the smaller spread, and of the other."""
     local = event.local_event
     own, clones = local.dominating_pair(), ShufflePair.clones(local.local_epsilon)
@@ -114,7 +114,7 @@ def one_report(event: OwnEvent) -> Curve:
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
     if isinstance(event, ShuffledReports):
-        return Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio, tuple(others))
+        return ReportCurve(pair, event.crowd, 1.0, 1.0, 1.0, ratio, tuple(others))
     share = event.points_sampled / event.points_per_client
     drawn = event.drawn_rate
     reports, rate, outer = event.num_reports, drawn, share
@@ -130,7 +130,7 @@ def one_report(event: OwnEvent) -> Curve:
         rate, outer = 1.0, drawn * share
     certain = share * rate == 1.0  # then the price is that of a shuffle, to the last digit
     top = ratio if certain else math.log1p(share * rate * math.expm1(ratio))
-    return Curve(pair, reports, rate, outer, share, top, tuple(others))
+    return ReportCurve(pair, reports, rate, outer, share, top, tuple(others))
 
 
 def spread_of(pair: ShufflePair) -> float:

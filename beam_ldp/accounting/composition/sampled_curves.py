@@ -15,7 +15,12 @@ from beam_ldp.accounting.composition.curve_losses import (
     fine_sticks,
     grid_of,
 )
-from beam_ldp.accounting.composition.report_curves import Curve, OwnEvent, one_report, spread_of
+from beam_ldp.accounting.composition.report_curves import (
+    OwnEvent,
+    ReportCurve,
+    one_report,
+    spread_of,
+)
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     POISSON,
@@ -165,8 +170,8 @@ class SampledCurve(NamedTuple):
     samples: tuple[_Sample, ...]
     deviation: float
     top: float
-    other: Curve | None = None
-    alternatives: tuple[Curve, ...] = ()  # none: the other one is in the price
+    other: ReportCurve | None = None
+    alternatives: tuple[ReportCurve, ...] = ()  # none: the other one is in the price
 
     def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
         """Logarithm of the upper delta at each loss >= 0, in the worse direction."""

@@ -303,26 +303,6 @@ def interpolate_order(order: float, below: float, above: float) -> float:
     return float((weight * (low - 1) * below + (1 - weight) * (high - 1) * above) / (order - 1))
 
 
-def at_real_orders(bound: Callable[[int], float]) -> Callable[[float], float]:
-    """A bound that is known at the integers from 2 on, at every real order above one.
-
-    Below 2 the chord begins at order one, where (a - 1) times any divergence is zero.
-
-    >>> bound = at_real_orders(lambda order: 0.01 * order)
-    >>> bound(3), round(bound(2.5), 5), round(bound(1.5), 5)
-    (0.03, 0.02667, 0.02)
-    """
-
-    def between(order: float) -> float:
-        if not order > 1:
-            raise ValueError(f"order must be > 1, got {order!r}")
-        low, high = math.floor(order), math.ceil(order)
-        below = bound(low) if low >= 2 else 0.0
-        return interpolate_order(order, below, bound(high) if high > low else below)
-
-    return between
-
-
 def closed_form_epsilon(rho: float, delta: float) -> float:
     """Epsilon where the divergence is at most `rho` times the order, for every order.
 

@@ -1,4 +1,4 @@
-"""Rényi divergence of one shuffle: the thesis' bounds, their exact evaluation, lower bounds.
+"""Rényi divergence of one shuffle: the bounds of the thesis, and the atoms of the worst case.
 
 Of a full shuffle, and then of a shuffle of a random subset.
 
@@ -9,8 +9,6 @@ least 2 where that is stated, otherwise real numbers above one. Divergences are 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from beam_ldp.accounting.divergences.moments import (
@@ -19,14 +17,10 @@ from beam_ldp.accounting.divergences.moments import (
     binomial_log_pmf,
     binomial_sf,
     binomial_window,
-    log_moment,
     log_sum,
 )
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_integer
-
-_FRACTION_STEP = 1.6
-_FRACTIONS = 0.005 * _FRACTION_STEP ** np.arange(12.0)  # up to 0.88
 
 
 def thesis_upper_1(
@@ -36,11 +30,11 @@ def thesis_upper_1(
 
     Capped by `local_epsilon`, which the text leaves out and which large orders need.
     """
-    order = _integer_order(order)
+    order = integer_order(order)
     ratio, trials = np.exp(local_epsilon), num_reports - 1
     crowd = np.floor((1 - chernoff) * trials / ratio) + 1
     terms = [
-        _log_binomial(order, 2)
+        log_binomial(order, 2)
         + 2 * np.log(np.expm1(local_epsilon))
         - np.log(crowd)
         - local_epsilon,
@@ -49,90 +43,10 @@ def thesis_upper_1(
     if order >= 3:
         i = np.arange(3, order + 1)
         base = 2 * np.log(np.expm1(2 * local_epsilon)) - np.log(2 * crowd) - 2 * local_epsilon
-        higher = _log_binomial(order, i) + np.log(i) + special.gammaln(i / 2) + i / 2 * base
+        higher = log_binomial(order, i) + np.log(i) + special.gammaln(i / 2) + i / 2 * base
         terms.append(log_sum(higher))
     bound = _log1p_exp(log_sum(terms)) / (order - 1)
     return float(min(bound, local_epsilon))
-
-
-def thesis_upper_1_optimized(order: int, local_epsilon: float, num_reports: int) -> float:
-    """Theorem 5.3.1 with the best Chernoff fraction (Remark 5.3.3 sees no gain; there is one)."""
-
-    def bound(fraction: float) -> float:
-        return thesis_upper_1(order, local_epsilon, num_reports, fraction)
-
-    coarse = min(_FRACTIONS, key=bound)
-    near = np.clip(coarse * np.geomspace(1 / _FRACTION_STEP, _FRACTION_STEP, 9), 0.0, 0.99)
-    return min(bound(0.5), *(bound(fraction) for fraction in near))
-
-
-def thesis_simplified(order: int, local_epsilon: float, num_reports: int) -> float:
-    """Thesis, Corollary 5.3.1; infinite outside its range order^4 e^(5 eps0) <= n/9."""
-    order = _integer_order(order)
-    if order**4 * np.exp(5 * local_epsilon) > num_reports / 9:
-        return float("inf")
-    square = 4 * np.expm1(local_epsilon) ** 2 / num_reports
-    return float(np.log1p(order * (order - 1) / 2 * square) / (order - 1))
-
-
-def thesis_upper_2(order: float, local_epsilon: float, num_reports: int) -> float:
-    """Thesis, Theorem 5.3.2. Real orders; looser than Theorem 5.3.1 wherever that applies."""
-    ratio = np.exp(local_epsilon)
-    crowd = np.floor((num_reports - 1) / (2 * ratio)) + 1
-    main = order**2 * np.expm1(local_epsilon) ** 2 / crowd
-    rare = local_epsilon * order - (num_reports - 1) / (8 * ratio)
-    return float(np.logaddexp(main, rare) / (order - 1))
-
-
-def erlingsson_2019(order: float, local_epsilon: float, num_reports: int) -> float:
-    """The bound of Erlingsson et al. 2019 as a Rényi curve: 2 a E^4 (E - 1)^2 / n."""
-    return float(2 * order * np.exp(4 * local_epsilon) * np.expm1(local_epsilon) ** 2 / num_reports)
-
-
-def feldman_2023(order: float, local_epsilon: float, num_reports: int) -> float:
-    """Feldman, McMillan and Talwar 2023, Corollary 4.3 (thesis, (3.6)): 48 a (E - 1)^2 / (n E).
-
-    Infinite outside its range, order <= n / (16 eps0 E). Withdrawn for randomizers in general; it
-    stands for binary randomized response and its kin.
-    """
-    ratio = np.exp(local_epsilon)
-    if order > num_reports / (16 * local_epsilon * ratio):
-        return float("inf")
-    return float(48 * order * np.expm1(local_epsilon) ** 2 / (num_reports * ratio))
-
-
-def two_response_direction(
-    order: float,
-    local_epsilon: float,
-    num_reports: int,
-    rate: float = 1.0,
-    *,
-    reverse: bool = False,
-) -> float:
-    """Shuffled binary randomized response, everybody else equal: one direction, exact.
-
-    Forwards it is the lower bound of thesis, Theorem 5.3.3 (with `rate` < 1, Theorem 5.4.2);
-    backwards it is larger without subsampling, and then equals the exact worst case over all
-    datasets.
-    """
-    heads = 1 / (np.exp(local_epsilon) + 1)
-    counts = binomial_window(num_reports, heads, order)
-    step = rate * (np.exp(local_epsilon) - np.exp(-local_epsilon)) / num_reports
-    excess = step * (counts - num_reports * heads)
-    log_mass = binomial_log_pmf(counts, num_reports, heads)
-    found = log_moment(log_mass, excess, 1 - order if reverse else order) / (order - 1)
-    largest = float(np.log1p(rate * np.expm1(local_epsilon)))  # rounding exceeds it at eps0 = 30
-    return min(found, largest)
-
-
-def two_response_lower(
-    order: float, local_epsilon: float, num_reports: int, rate: float = 1.0
-) -> float:
-    """Lower bound for what can be said knowing only eps0: shuffled binary randomized response."""
-    return max(
-        two_response_direction(order, local_epsilon, num_reports, rate, reverse=reverse)
-        for reverse in (False, True)
-    )
 
 
 def three_response_atoms(local_epsilon: float, num_reports: int, rate: float, tilt: float) -> Atoms:
@@ -152,19 +66,6 @@ def leading_constant(local_epsilon: float) -> float:
     """
     ratio = np.exp(local_epsilon)
     return float(np.expm1(local_epsilon) ** 2 * max(1 / ratio, 2 / (ratio + 2)))
-
-
-def thesis_reduction_exact(order: float, local_epsilon: float, num_reports: int) -> float:
-    """The thesis' own reduction (Theorem 5.3.4) evaluated exactly instead of bounded.
-
-    Given m of the others in the crowd, the likelihood ratio is a mean of m + 1 variables in
-    [1/E, E] of mean one; a convex function of it is largest for the two-point law, which is
-    binary randomized response. Sums over m are cut into blocks taken at their lower edge, which
-    keeps the result an upper bound.
-    """
-    edges, log_weights = lower_edge_blocks(num_reports - 1, np.exp(-local_epsilon))
-    inner = [(order - 1) * two_response_direction(order, local_epsilon, int(m) + 1) for m in edges]
-    return _mix(log_weights, np.array(inner)) / (order - 1)
 
 
 def lower_edge_blocks(
@@ -215,18 +116,13 @@ def _two_counts(
     return totals, ones, log_mass + binomial_log_pmf(ones, totals, 0.5)
 
 
-def _mix(log_weights: np.ndarray, log_moments: np.ndarray) -> float:
-    """Log of the weighted mean of moments, accurate where all are close to one."""
-    if log_moments.max() < 1:
-        return float(np.log1p(np.sum(np.exp(log_weights) * np.expm1(log_moments))))
-    return float(log_sum(log_weights + log_moments))
-
-
-def _integer_order(order: float) -> int:
+def integer_order(order: float) -> int:
+    """The order, which must be a whole number of at least 2."""
     return check_integer("order", order, 2)
 
 
-def _log_binomial(n: float, k: float | np.ndarray) -> float | np.ndarray:
+def log_binomial(n: float, k: float | np.ndarray) -> float | np.ndarray:
+    """Logarithm of the binomial coefficient."""
     return special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - np.asarray(k) + 1)
 
 
@@ -249,7 +145,7 @@ def thesis_subsampled(
     With `refined` the same proof with sharper constants: the second moment is at most V(eps0)
     instead of 4 (E - 1)^2 / E, and ratios differ by at most E - 1 instead of E - 1/E.
     """
-    order = _integer_order(order)
+    order = integer_order(order)
     ratio, grown = np.exp(local_epsilon), np.expm1(local_epsilon)
     rate = num_sampled / num_users
     crowd = np.floor((num_sampled - 1) / (2 * ratio)) + 1
@@ -258,76 +154,14 @@ def thesis_subsampled(
     else:
         square = np.expm1(2 * local_epsilon) ** 2 / ratio**2
         second, spread, reach = 4 * grown**2 / ratio, 2 * square, ratio - 1 / ratio
-    terms = [_log_binomial(order, 2) + 2 * np.log(rate) + np.log(second / crowd)]
+    terms = [log_binomial(order, 2) + 2 * np.log(rate) + np.log(second / crowd)]
     j = np.arange(2, order + 1)
-    rare = _log_binomial(order, j) + j * np.log(rate * reach) - (num_sampled - 1) / (8 * ratio)
+    rare = log_binomial(order, j) + j * np.log(rate * reach) - (num_sampled - 1) / (8 * ratio)
     terms.append(log_sum(rare))
     if order >= 3:
         i = j[1:]
-        higher = _log_binomial(order, i) + i * np.log(rate) + np.log(i) + special.gammaln(i / 2)
+        higher = log_binomial(order, i) + i * np.log(rate) + np.log(i) + special.gammaln(i / 2)
         terms.append(log_sum(higher + i / 2 * np.log(spread / crowd)))
     log_excess = log_sum(terms)
     bound = np.logaddexp(0.0, log_excess) if log_excess > 0 else np.log1p(np.exp(log_excess))
     return float(min(bound / (order - 1), np.log1p(rate * grown)))
-
-
-def wang_balle_kasiviswanathan(
-    order: int, local_epsilon: float, num_users: int, num_sampled: int
-) -> float:
-    """Subsampling without replacement of 2019 on top of Theorem 5.3.1. Integer orders."""
-    order = _integer_order(order)
-    rate, grown = num_sampled / num_users, np.expm1(local_epsilon)
-    inner = [_inner(j, local_epsilon, num_sampled) for j in range(2, order + 1)]
-    second = min(4 * np.expm1(inner[0]), np.exp(inner[0]) * min(2.0, grown**2))
-    terms = [2 * np.log(rate) + _log_binomial(order, 2) + np.log(second)]
-    for j in range(3, order + 1):
-        log_bound = (j - 1) * inner[j - 2] + min(np.log(2.0), j * np.log(grown))
-        terms.append(j * np.log(rate) + _log_binomial(order, j) + log_bound)
-    return float(np.logaddexp(0.0, log_sum(terms)) / (order - 1))
-
-
-def zhu_wang_poisson(order: int, local_epsilon: float, num_sampled: int, rate: float) -> float:
-    """Poisson subsampling of 2019 on top of Theorem 5.3.1. Integer orders."""
-    order = _integer_order(order)
-    inner = [_inner(j, local_epsilon, num_sampled) for j in range(2, order + 1)]
-    keep = np.log1p(-rate)
-    terms = [
-        (order - 1) * keep + np.log(order * rate - rate + 1),
-        _log_binomial(order, 2) + 2 * np.log(rate) + (order - 2) * keep + inner[0],
-    ]
-    for j in range(3, order + 1):
-        weight = np.log(3) + _log_binomial(order, j) + (order - j) * keep + j * np.log(rate)
-        terms.append(weight + (j - 1) * inner[j - 2])
-    return float(log_sum(terms) / (order - 1))
-
-
-_inner = lru_cache(maxsize=4096)(thesis_upper_1)  # every order asks for all the orders below it
-
-
-def sampled_profile_rdp(
-    order: float, ratios: np.ndarray, heights: np.ndarray, rate: float
-) -> float:
-    """Subsampling of any symmetric pair, given points of its hockey-stick curve.
-
-    Valid for fixed-size sampling of people, and of one point per person. The curve is convex, so
-    that the chords between the points lie above it. Source: Zhu, Dong and Wang 2022.
-
-    Args:
-        order: real order above one.
-        ratios: t >= 1, ascending from 1 to the largest ratio there is.
-        heights: E[(P - t Q)_+] of the unsampled pair there.
-        rate: sampling rate.
-    """
-    # Widths before the shift: beside one, ratios of a small rate differ by less than a float holds.
-    widths = rate * np.maximum(np.diff(ratios), np.spacing(ratios[1:]))[:, None]
-    nodes, weights = np.polynomial.legendre.leggauss(6)
-    along, half = (nodes + 1) / 2, widths / 2
-    points = 1 + rate * (ratios[:-1, None] - 1) + along * widths
-    chords = rate * (heights[:-1, None] + along * np.diff(heights)[:, None])
-    seen = chords > 0  # where nothing is left of the curve, powers may overflow
-    # An area that is too small for a float counts as the smallest there is: above, never below.
-    areas = np.maximum(chords * weights * half, np.finfo(float).tiny)[seen]
-    points = points[seen]
-    with np.errstate(over="ignore"):  # an infinite divergence is what such orders prove
-        total = float(np.sum((points ** (order - 2) + points ** (-order - 1)) * areas))
-        return float(np.log1p(order * (order - 1) * total) / (order - 1))

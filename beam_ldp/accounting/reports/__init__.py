@@ -6,9 +6,7 @@ load. They hold numbers and tuples only, because dp-accounting 0.6 takes strings
 an event into a named tuple; text travels as code points.
 """
 
-from beam_ldp.accounting.reports.local import (
-    UNKNOWN_GROUPS,
-    LocalReports,
+from beam_ldp.accounting.reports.packing import (
     PackedPair,
     pack_pair,
     pack_pairs,
@@ -22,7 +20,9 @@ from beam_ldp.accounting.reports.sampled import (
     SampledReports,
 )
 from beam_ldp.accounting.reports.shuffled import (
+    UNKNOWN_GROUPS,
     ComposedReports,
+    LocalReports,
     ShuffledMessages,
     ShuffledReports,
     crowd_of,

@@ -11,7 +11,8 @@ from typing import Any
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.accounting.reports.local import LocalReports, of_one_person, whole_number
+from beam_ldp.accounting.reports.packing import whole_number
+from beam_ldp.accounting.reports.shuffled import LocalReports, of_one_person
 from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE
 
 WITHOUT_REPLACEMENT = "without_replacement"

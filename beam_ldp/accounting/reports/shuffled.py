@@ -1,4 +1,4 @@
-"""Shuffled batches: one report of each person, or several messages; and who hides in them."""
+"""What one person sends, batches of it that a shuffler mixes, and who hides in them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,147 @@ from typing import Any
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.accounting.reports.local import (
-    LocalReports,
+from beam_ldp.accounting.reports.packing import (
+    PackedPair,
     as_messages,
-    of_one_person,
+    pack_pair,
+    pack_pairs,
     positive,
     some_change,
     some_messages,
     some_places,
+    unpack_pair,
     whole_number,
 )
 from beam_ldp.randomizers.checks import check_fraction
-from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE
+from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
+
+
+def _one_pair(instance: Any, attribute: Any, value: PackedPair | None) -> None:
+    """A pair that contradicts the local epsilon describes another mechanism: neither is trusted."""
+    if value is not None:
+        unpack_pair(value).check_local_epsilon(instance.local_epsilon)
+
+
+def _all_pairs(instance: Any, attribute: Any, value: tuple[PackedPair, ...]) -> None:
+    for witness in value:
+        _one_pair(instance, attribute, witness)
+
+
+def _columns(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
+    if not value:
+        return
+    some_messages(instance, attribute, value)
+    if sum(count for count, _ in value) != instance.messages:
+        raise ValueError(
+            f"columns must be as many as messages ({instance.messages}), got {value!r}"
+        )
+
+
+def _change_of_columns(instance: Any, attribute: Any, value: float | None) -> None:
+    some_change(instance, attribute, value)
+    if value is not None and not instance.columns:
+        raise ValueError("squared_change must be None where columns are not known")
+
+
+def _places_of_change(instance: Any, attribute: Any, value: int) -> None:
+    some_places(instance, attribute, value)
+    if value != 1 and instance.squared_change is None:
+        raise ValueError("places must be 1 where squared_change is None")
+
+
+UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class LocalReports:
+    """Everything that one person sends in one release, seen by somebody who knows whose it is.
+
+    It holds all of a mechanism that its shuffle is priced by, so that an event around it costs what
+    the mechanism does.
+
+    Attributes:
+        local_epsilon: The declared local budget.
+        pair: The mechanism's own dominating pair (a `ShufflePair`, stored as `pack_pair` does), or
+            None if only the local epsilon is known. Refused where one of its reports tells two
+            values apart by more than `local_epsilon`.
+        witnesses: Its witness pairs, for lower bounds (stored likewise, refused likewise).
+        public_groups: Groups that split a crowd: everybody is in one of them, at random, for all to
+            see (see `LocalRandomizer.public_groups`). `UNKNOWN_GROUPS` where the crowd splits by a
+            rule of the mechanism's own: then only a counted crowd has a price.
+        messages: Messages that all this is, each permuted on its own.
+        columns: Of two-response messages, `(count, message_epsilon)` of each kind, as
+            `ShuffledMessages` has them; empty where they are not known.
+        squared_change: How far the messages of all columns can change together, as
+            `ShuffledMessages` has it; None if all of them may flip.
+        places: Likewise, of how many places, at most, each message speaks about one.
+    """
+
+    local_epsilon: float = attr.ib(converter=float, validator=positive)
+    pair: PackedPair | None = attr.ib(default=None, converter=pack_pair, validator=_one_pair)
+    witnesses: tuple[PackedPair, ...] = attr.ib(
+        default=(), converter=pack_pairs, validator=_all_pairs
+    )
+    public_groups: int = attr.ib(default=1, validator=whole_number(UNKNOWN_GROUPS))
+    messages: int = attr.ib(default=1, validator=whole_number(1))
+    columns: tuple[tuple[int, float], ...] = attr.ib(
+        default=(), converter=as_messages, validator=_columns
+    )
+    squared_change: float | None = attr.ib(
+        default=None, converter=attr.converters.optional(float), validator=_change_of_columns
+    )
+    places: int = attr.ib(default=1, validator=_places_of_change)
+
+    def dominating_pair(self) -> ShufflePair:
+        """The own pair, or the one that holds for every randomizer with this local epsilon."""
+        if self.pair is None:
+            return ShufflePair.clones(self.local_epsilon)
+        return unpack_pair(self.pair)
+
+    @property
+    def mixed(self) -> int:
+        """Of a crowd of several budgets, the others that the pair is for; else 0."""
+        return 0 if self.pair is None else self.pair[1] // 2
+
+    def witness_pairs(self) -> tuple[ShufflePair, ...]:
+        """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
+        return tuple(map(unpack_pair, self.witnesses))
+
+    def in_columns(self, num_reports: int, points: int = 1) -> ShuffledMessages:
+        """The messages of so many people, of several points each, every column permuted alone."""
+        columns = tuple((points * count, budget) for count, budget in self.columns)
+        change = None if self.squared_change is None else points * self.squared_change
+        return ShuffledMessages(columns, num_reports, change, places=self.places)
+
+    def shuffled(self, num_reports: int) -> ShuffledReports:
+        """The shuffled reports of so many people."""
+        return ShuffledReports(self, num_reports)
+
+    def crowd_size(self, num_reports: int) -> int:
+        """Of so many honest reports, those among which one hides: the smallest group's.
+
+        Raises:
+            ValueError: If the mechanism splits the crowd by a rule of its own.
+        """
+        if self.public_groups == UNKNOWN_GROUPS:
+            raise ValueError(
+                "local_event must not split the crowd by a rule of its own: make the event with "
+                "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
+            )
+        return smallest_group(check_reports(num_reports), self.public_groups)
+
+
+def of_one_person(instance: Any, attribute: Any, value: Any) -> None:
+    """A validator of what holds the reports of one person."""
+    if not isinstance(value, LocalReports):
+        raise ValueError(
+            f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__} "
+            "(reports that are private but for a delta, such as Gaussian noise of devices, have "
+            "prices but no event: beam_ldp.accounting.shuffle.heterogeneous)"
+        )
+
+
+# Batches ----------------------------------------------------------------------------------
 
 
 def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:

@@ -14,7 +14,7 @@ from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reports import ShuffledMessages
 from beam_ldp.accounting.shuffle.bounded_change import BoundedMessages, bounded_change_rdp
 from beam_ldp.accounting.shuffle.multi_message import (
-    Method,
+    MessageMethod,
     largest_below,
     multi_message_epsilon,
     witness_epsilon,
@@ -242,7 +242,7 @@ def bounded_messages(event: ShuffledMessages) -> BoundedMessages:
 
 
 def messages_epsilon(
-    event: ShuffledMessages, delta: float, method: Method | str = "auto"
+    event: ShuffledMessages, delta: float, method: MessageMethod | str = "auto"
 ) -> PrivacyBound:
     """What shuffled messages cost, from the event of the release: as `one_release.mean_epsilon`."""
     local, reports, change = event.local_epsilon, event.num_reports, event.squared_change

@@ -48,7 +48,7 @@ from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.special import brentq
 
-Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
+MessageMethod = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
 METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
 
 # Lemma 3.3.2 (Feldman, McMillan and Talwar 2023, Corollary 4.3): divergence 48 a x^2 / n for
@@ -101,7 +101,10 @@ def check_protects_alone(randomizer: Any) -> None:
 
 
 def multi_message_epsilon(
-    messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: Method = "auto"
+    messages: Iterable[tuple[int, float]],
+    num_reports: int,
+    delta: float,
+    method: MessageMethod = "auto",
 ) -> float:
     """The central epsilon at `delta` of all message columns together: an upper bound.
 
@@ -132,7 +135,7 @@ def multi_message_rdp(
     messages: Iterable[tuple[int, float]],
     num_reports: int,
     orders: Sequence[float] | np.ndarray,
-    method: Method = "blanket_rdp",
+    method: MessageMethod = "blanket_rdp",
 ) -> np.ndarray:
     """Renyi divergence of all message columns together at each order (float64): an upper bound."""
     columns = checked_messages(messages, num_reports, 0.5, method)
@@ -221,7 +224,7 @@ def _fair_log_pmf(counts: np.ndarray, trials: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def column_losses(
-    columns: tuple[Messages, ...], num_reports: int, method: Method = "auto"
+    columns: tuple[Messages, ...], num_reports: int, method: MessageMethod = "auto"
 ) -> LossGrid:
     """The losses of all columns together, on a grid that fits the spread of one."""
     deviations = [2 * math.sinh(c.message_epsilon / 2) / math.sqrt(num_reports) for c in columns]
@@ -257,12 +260,12 @@ def _best_order(columns: tuple[Messages, ...], num_reports: int, delta: float) -
     return 1 + math.sqrt(2 * math.log(1 / delta) * num_reports / squares)
 
 
-def _clones(method: Method) -> bool:
+def _clones(method: MessageMethod) -> bool:
     return method.startswith("clones")
 
 
 def checked_messages(
-    messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: Method
+    messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: MessageMethod
 ) -> tuple[Messages, ...]:
     """Equal columns together, or a ValueError that names the argument."""
     counts: Counter[float] = Counter()
@@ -290,7 +293,7 @@ def calibrate_messages(
     epsilon: float,
     delta: float,
     num_reports: int,
-    method: Method = "auto",
+    method: MessageMethod = "auto",
 ) -> tuple[float, ...]:
     """Message epsilons, one per level, that spend (epsilon, delta) together.
 

@@ -36,7 +36,11 @@ from beam_ldp.accounting.reports import (
     ShuffledReports,
 )
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
-from beam_ldp.accounting.shuffle.multi_message import Method, check_protects_alone, messages_of
+from beam_ldp.accounting.shuffle.multi_message import (
+    MessageMethod,
+    check_protects_alone,
+    messages_of,
+)
 from beam_ldp.randomizers.base import own_crowd_rule
 from beam_ldp.randomizers.checks import check_fraction, check_not_negative
 from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
@@ -457,7 +461,7 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def mean_epsilon(
-    randomizer: Any, num_reports: int, delta: float, method: Method | str = "auto"
+    randomizer: Any, num_reports: int, delta: float, method: MessageMethod | str = "auto"
 ) -> PrivacyBound:
     """What the shuffled messages of a mean mechanism cost, every column permuted on its own.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from beam_ldp.accounting.literature.closed_forms import feldman_2021_epsilon
+from beam_ldp.accounting.schedule_prices import feldman_2021_epsilon
 from beam_ldp.accounting.shuffle.one_release import check_delta, check_epsilon
 from beam_ldp.accounting.shuffle.solving import local_epsilon_for
 from beam_ldp.decisions.bandits.central import CentralSums

@@ -155,7 +155,7 @@ class SplitAndMixMean(MeanRandomizer):
             raise ValueError(f"overhead must be a finite number > 1, got {overhead!r}")
         honest = max(1, math.floor(honest_fraction * num_users * (1 + 1e-12)))
         prices = accounting("shuffle.split_and_mix")
-        views = accounting("divergences.shuffled_views")
+        views = accounting("divergences.shared_sums")
         mu = accounting("shuffle.multi_message").gaussian_mu(epsilon, delta * (1 - _SPLIT_SHARE))
         size = padded_size(dimension)
 

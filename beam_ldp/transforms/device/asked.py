@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_ldp.protocols.interactivity.records import LOG_SCHEMA
+from beam_ldp.protocols.interaction import LOG_SCHEMA
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import derive_key
 from beam_ldp.transforms.device.keyed import RecordLog, files_at, read_key

@@ -25,6 +25,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.composition.loss_curves import loss_grid, renyi_divergences
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.research.published import renyi
 from tests.accounting import rdp_curves
 from tests.accounting.brute_force import Pairs
 
@@ -155,7 +156,7 @@ def _sampled_profile(order: float, s: Setting) -> float | None:
     losses = np.linspace(0.0, s.local_epsilon, _KNOTS)
     heights = np.array([hockey_stick(pair, s.num_sampled, loss).upper for loss in losses])
     rate = s.num_sampled / (s.num_users * s.points)
-    return full.sampled_profile_rdp(order, np.exp(losses), heights, rate)
+    return renyi.sampled_profile_rdp(order, np.exp(losses), heights, rate)
 
 
 # Proved for every local randomizer. Divergences:
@@ -163,12 +164,12 @@ RENYI: dict[str, Claim] = {
     "local epsilon": by_order(lambda a, s: s.local_epsilon),
     "curve of the event": by_order(_curve),
     "clones": _unsampled(rdp_curves.clone_rdp),
-    "the thesis' reduction, exact": _unsampled(full.thesis_reduction_exact),
+    "the thesis' reduction, exact": _unsampled(renyi.thesis_reduction_exact),
     "Theorem 5.3.1": _unsampled(full.thesis_upper_1),
-    "Theorem 5.3.1, best fraction": _unsampled(full.thesis_upper_1_optimized),
-    "Theorem 5.3.2": _unsampled(full.thesis_upper_2),
-    "Corollary 5.3.1": _unsampled(full.thesis_simplified),
-    "Erlingsson 2019": _unsampled(full.erlingsson_2019),
+    "Theorem 5.3.1, best fraction": _unsampled(renyi.thesis_upper_1_optimized),
+    "Theorem 5.3.2": _unsampled(renyi.thesis_upper_2),
+    "Corollary 5.3.1": _unsampled(renyi.thesis_simplified),
+    "Erlingsson 2019": _unsampled(renyi.erlingsson_2019),
     "direct pair": by_order(
         lambda a, s: (
             rdp_curves.direct_rdp(a, s.local_epsilon, s.num_users, s.num_sampled)
@@ -180,7 +181,7 @@ RENYI: dict[str, Claim] = {
     "Theorem 5.4.1, refined": _sampled(
         lambda a, e, n, k: full.thesis_subsampled(a, e, n, k, refined=True)
     ),
-    "Wang, Balle and Kasiviswanathan 2019": _sampled(full.wang_balle_kasiviswanathan),
+    "Wang, Balle and Kasiviswanathan 2019": _sampled(renyi.wang_balle_kasiviswanathan),
     "sampled profile": by_order(_sampled_profile),
 }
 # ... and deltas:

@@ -20,6 +20,7 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
 from beam_ldp.accounting.divergences import shuffle_rdp as full
+from beam_ldp.research.published import renyi
 
 pytestmark = [pytest.mark.exact, pytest.mark.filterwarnings("error")]
 
@@ -37,9 +38,9 @@ def in_order(values, falling=False) -> bool:
 
 CURVES = {
     "Theorem 5.3.1": full.thesis_upper_1,
-    "binary response": full.two_response_lower,
-    "Theorem 5.3.2": full.thesis_upper_2,
-    "Erlingsson 2019": full.erlingsson_2019,
+    "binary response": renyi.two_response_lower,
+    "Theorem 5.3.2": renyi.thesis_upper_2,
+    "Erlingsson 2019": renyi.erlingsson_2019,
     "Theorem 5.4.1": lambda a, e, n: full.thesis_subsampled(a, e, 100 * n, n),
     "refined": lambda a, e, n: full.thesis_subsampled(a, e, 100 * n, n, refined=True),
 }

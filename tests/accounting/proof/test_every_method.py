@@ -6,9 +6,10 @@ from functools import cache, reduce
 
 import pytest
 
-from beam_ldp.accounting.literature.methods import Method, OutOfRangeError, methods
-from beam_ldp.accounting.literature.schedule import Schedule
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.schedule_prices import Method, OutOfRangeError
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.research.published.methods import methods
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,

@@ -15,10 +15,11 @@ from apache_beam.transforms.window import GlobalWindow
 from click.testing import CliRunner
 
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.logs import PLAY, audit_run, batch_records, randomizer_name
+from beam_ldp.decisions.bandits.logs import PLAY, batch_records, randomizer_name
 from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from beam_ldp.pipelines.cli import group
+from beam_ldp.research.interactivity.bandit_logs import audit_run
 from beam_ldp.transforms.device.asked import AskedRecords
 from beam_ldp.transforms.device.keyed import RecordLog
 from beam_ldp.transforms.elements.blocks import ValueBlock

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from beam_ldp.accounting import shuffle_delta, shuffle_epsilon
-from beam_ldp.accounting.literature.closed_forms import feldman_2021_epsilon
+from beam_ldp.accounting.schedule_prices import feldman_2021_epsilon
 from beam_ldp.decisions.bandits.noise import RewardNoise, batch_epsilon, bit_randomizer
 
 
