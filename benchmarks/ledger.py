@@ -20,8 +20,8 @@ import attr
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerState, opening, reserving
 from beam_ldp.ledger.charges import release_key
+from beam_ldp.ledger.connection import CHECKPOINT_EVERY
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
-from beam_ldp.ledger.opening import CHECKPOINT_EVERY
 from beam_ldp.ledger.rows import CHECKPOINT, RESERVE, SETTLE, faults, next_row
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
@@ -73,7 +73,7 @@ def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
     ledger.reserve("visits", "first", EVENT, identity=_identity("first"))
     ledger.settle("first", EVENT, identity=_identity("first"))
     *_, reserved, settled = ledger.rows()
-    books = ledger.books
+    books = ledger.balances
     charges = (rows - books.head.count - open_charges) // 2 + open_charges
     with ledger._store.writing() as appender:
 

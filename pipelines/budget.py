@@ -20,7 +20,7 @@ from beam_ldp.pipelines.views.terminal import console_beside, printable, printed
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount
-    from beam_ldp.ledger.people import AskedElsewhere, Files
+    from beam_ldp.ledger.participants import AskedElsewhere, Files
 
 
 SCHEMA_VERSION = 1
@@ -169,7 +169,7 @@ def set_budget(
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new creates it)")
         if dataset in known:
-            privacy_unit = book.books.population_of(dataset).privacy_unit
+            privacy_unit = book.balances.population_of(dataset).privacy_unit
         elsewhere = charged_elsewhere(book, dataset, how["population"])
         found = None
         if people_ids and people_store and people_key_file:
@@ -182,7 +182,7 @@ def set_budget(
 
 def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
     """Populations that are charged, where a new dataset would make another one."""
-    books = book.books
+    books = book.balances
     if dataset in books.datasets or (population or dataset) in books.populations:
         return []
     return [name for name, held in books.populations.items() if held.charged]
@@ -192,7 +192,7 @@ def look_up(
     book: BudgetLedger, populations: list[str], ids: Path, store: str, key_file: str
 ) -> list[AskedElsewhere]:
     """Which of the people of a file left hashed ids in runs about these populations."""
-    from beam_ldp.ledger.people import asked_elsewhere
+    from beam_ldp.ledger.participants import asked_elsewhere
     from beam_ldp.transforms.device.keyed import read_key
 
     try:
@@ -331,7 +331,7 @@ def people(ledger: str | None, dataset: str, people_store: str, form: str) -> No
 
 def files_at(store: str) -> Files:
     """Access to a folder of hashes; Beam is loaded only where it is needed."""
-    from beam_ldp.ledger.people import LocalFiles
+    from beam_ldp.ledger.participants import LocalFiles
 
     if "://" not in store.removeprefix("file://"):
         return LocalFiles()
@@ -392,7 +392,7 @@ def abandon(ledger: str | None, run_id: str, why: str, never_began: bool, form: 
 
 
 def _one_per_population(book: BudgetLedger) -> list[str]:
-    state = book.books
+    state = book.balances
     return [min(p.datasets) for p in state.populations.values() if p.budget is not None]
 
 

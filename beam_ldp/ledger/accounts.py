@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.losses import Loss, read_loss
-from beam_ldp.ledger.people import NUM_SHARDS, AskedPeople, Files, folder_of
+from beam_ldp.ledger.participants import NUM_SHARDS, AskedPeople, Files, folder_of
 from beam_ldp.ledger.rows import ABANDON, REPLACE, RESERVE, SETTLE
 
 # Exact sums of floats: what was added can be taken away again, in any order, without a trace.
@@ -26,10 +26,10 @@ _UNIT = 1074  # every finite float is a whole multiple of 2^-1074
 
 
 @dataclass
-class Sum:
+class ExactSum:
     """An exact sum of floats >= 0; infinite ones are counted.
 
-    >>> total = Sum()
+    >>> total = ExactSum()
     >>> total.add(0.1); total.add(1e300); total.add(1e300, -1)
     >>> total.value
     0.1
@@ -65,7 +65,7 @@ class Sum:
         return f"{self.finite >> zeros:x}:{zeros}:{self.infinite}"
 
     @classmethod
-    def from_json(cls, told: str) -> Sum:
+    def from_json(cls, told: str) -> ExactSum:
         """Inverse of `to_json`."""
         digits, zeros, infinite = told.split(":")
         if not 0 <= int(zeros) <= 1 << 14:
@@ -73,11 +73,11 @@ class Sum:
         return cls(int(digits, 16) << int(zeros), int(infinite))
 
 
-class Total:
+class ExactLoss:
     """An exact sum of losses at the same orders."""
 
-    def __init__(self, orders: int, sums: list[Sum] | None = None) -> None:
-        self._sums = sums or [Sum() for _ in range(orders + 2)]  # `Loss.figures`
+    def __init__(self, orders: int, sums: list[ExactSum] | None = None) -> None:
+        self._sums = sums or [ExactSum() for _ in range(orders + 2)]  # `Loss.figures`
 
     def add(self, loss: Loss, count: int = 1) -> None:
         """Add a loss so many times; a negative count takes it away."""
@@ -94,14 +94,14 @@ class Total:
         return [total.to_json() for total in self._sums]
 
     @classmethod
-    def from_json(cls, told: list[str]) -> Total:
-        return cls(len(told) - 2, [Sum.from_json(text) for text in told])
+    def from_json(cls, told: list[str]) -> ExactLoss:
+        return cls(len(told) - 2, [ExactSum.from_json(text) for text in told])
 
-    def plus(self, other: Total) -> Total:
+    def plus(self, other: ExactLoss) -> ExactLoss:
         """The sum of both."""
         pairs = zip(self._sums, other._sums, strict=True)
-        both = [Sum(a.finite + b.finite, a.infinite + b.infinite) for a, b in pairs]
-        return Total(0, both)
+        both = [ExactSum(a.finite + b.finite, a.infinite + b.infinite) for a, b in pairs]
+        return ExactLoss(0, both)
 
 
 # What is spent and reserved in one period: running totals, exact, that rows add to --------
@@ -122,16 +122,16 @@ class Account:
         charges: reservations so far.
     """
 
-    spent: Total
-    reserved: Total
-    local_spent: Sum = field(default_factory=Sum)
-    local_reserved: Sum = field(default_factory=Sum)
+    spent: ExactLoss
+    reserved: ExactLoss
+    local_spent: ExactSum = field(default_factory=ExactSum)
+    local_reserved: ExactSum = field(default_factory=ExactSum)
     open: int = 0
     charges: int = 0
 
     @classmethod
     def empty(cls, orders: int) -> Account:
-        return cls(Total(orders), Total(orders))
+        return cls(ExactLoss(orders), ExactLoss(orders))
 
     @property
     def loss(self) -> Loss:
@@ -141,7 +141,7 @@ class Account:
     @property
     def local(self) -> float:
         """What somebody lost locally, at worst, who took part in everything."""
-        both = Sum(
+        both = ExactSum(
             self.local_spent.finite + self.local_reserved.finite,
             self.local_spent.infinite + self.local_reserved.infinite,
         )
@@ -181,10 +181,10 @@ class Account:
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Account:
         return cls(
-            Total.from_json(told["spent"]),
-            Total.from_json(told["reserved"]),
-            Sum.from_json(told["local_spent"]),
-            Sum.from_json(told["local_reserved"]),
+            ExactLoss.from_json(told["spent"]),
+            ExactLoss.from_json(told["reserved"]),
+            ExactSum.from_json(told["local_spent"]),
+            ExactSum.from_json(told["local_reserved"]),
             int(told["open"]),
             int(told["charges"]),
         )
@@ -283,9 +283,9 @@ class PeopleCount:
             raise ValueError("the sums of people must be the sums of charges")
 
 
-def covered_local(counted: PeopleCount, charges: Mapping[int, Charge]) -> Sum:
+def covered_local(counted: PeopleCount, charges: Mapping[int, Charge]) -> ExactSum:
     """The sum of the local epsilons of the charges that are counted, exactly."""
-    total = Sum()
+    total = ExactSum()
     for number in counted.numbers:
         total.add(charges[number].local_epsilon, charges[number].count)
     return total

@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger.accounts import PeopleCount
+from beam_ldp.ledger.admission import epsilon_of
 from beam_ldp.ledger.charges import Charge
-from beam_ldp.ledger.deciding import epsilon_of
+from beam_ldp.ledger.connection import signer_of
 from beam_ldp.ledger.losses import event_digest, released
-from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.recomputing import CumulativePoint as CumulativePoint
 from beam_ldp.ledger.recomputing import (
     Replay,

@@ -11,12 +11,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from beam_ldp.ledger.accounts import PeopleCount, count_people, covered_local
-from beam_ldp.ledger.books import NEIGHBOURS, REPLACE_ONE, UNIT, Books, Population
+from beam_ldp.ledger.admission import BudgetStatus, budget_of, population_of, quota_refusal
+from beam_ldp.ledger.balances import NEIGHBOURS, REPLACE_ONE, UNIT, Balances, Population
 from beam_ldp.ledger.charges import Quota
-from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, quota_refusal
+from beam_ldp.ledger.connection import LedgerReading
 from beam_ldp.ledger.losses import CHANCES, orders_for
-from beam_ldp.ledger.opening import LedgerReading
-from beam_ldp.ledger.people import Files, LocalFiles
+from beam_ldp.ledger.participants import Files, LocalFiles
 from beam_ldp.ledger.reserving import LedgerRepublishing, LedgerReserving
 from beam_ldp.ledger.rows import (
     ACCEPT,
@@ -103,7 +103,7 @@ class LedgerGranting(LedgerReading):
             "why": why,
         }
         with self._writing() as it:
-            grant(it.books, it.append, dataset, privacy_unit, neighbours, population, terms)
+            grant(it.balances, it.append, dataset, privacy_unit, neighbours, population, terms)
         return self.status(dataset)
 
     def set_quota(
@@ -129,7 +129,7 @@ class LedgerGranting(LedgerReading):
         check_text("why", why)
         check_fraction("share", share, "[]")
         with self._writing() as it:
-            population = population_of(it.books, dataset)
+            population = population_of(it.balances, dataset)
             period = budget_of(population, dataset).period_of(it.time(QUOTA))
             refused = quota_refusal(population, period, Quota(quota, float(share)))
             if refused is not None:
@@ -151,8 +151,8 @@ class LedgerGranting(LedgerReading):
         check_name("by", by := by or login())
         check_text("why", why)
         with self._writing() as it:
-            population_of(it.books, dataset)
-            if to in it.books.datasets or to in it.books.former_names:
+            population_of(it.balances, dataset)
+            if to in it.balances.datasets or to in it.balances.former_names:
                 raise LedgerError(f"there is, or was, a dataset {to!r} already")
             it.append(RENAME, {"dataset": dataset, "to": to, "by": by, "why": why})
 
@@ -165,8 +165,8 @@ class LedgerGranting(LedgerReading):
         check_name("by", by := by or login())
         check_text("why", why)
         with self._writing() as it:
-            now = max(self._time(it.appender)[0], it.books.time)
-            it.append(TIME, {"before": it.books.time, "by": by, "why": why, "time": now})
+            now = max(self._time(it.appender)[0], it.balances.time)
+            it.append(TIME, {"before": it.balances.time, "by": by, "why": why, "time": now})
         return now
 
     def accept(self, row: int, key: Ed25519PrivateKey, *, why: str, by: str | None = None) -> None:
@@ -189,12 +189,12 @@ class LedgerGranting(LedgerReading):
                 f"row {row} is neither a budget nor a succession, and cannot be accepted"
             )
         with self._writing() as it:
-            made = Acceptance(it.books.ledger_id, row, found[0].hash, by, why).sign(key)
+            made = Acceptance(it.balances.ledger_id, row, found[0].hash, by, why).sign(key)
             it.append(ACCEPT, made.to_json())
 
 
 def grant(
-    state: Books,
+    state: Balances,
     append: Append,
     dataset: str,
     privacy_unit: str,
@@ -338,7 +338,7 @@ class BudgetLedger(LedgerGranting, LedgerReserving, LedgerSettling, LedgerRepubl
         with self._writing() as it:
             ended = {charge.number: charge for charge in known.ended(period)}
             counted.check(ended)
-            last = population_of(it.books, dataset).people.get(period)
+            last = population_of(it.balances, dataset).people.get(period)
             if last is not None and last.covered and not counted.covered:
                 raise LedgerError(
                     "store holds no hashes that can be counted, although people were counted "
@@ -356,4 +356,4 @@ class BudgetLedger(LedgerGranting, LedgerReserving, LedgerSettling, LedgerRepubl
         Writers do it by themselves every 256 rows.
         """
         with self._writing() as it:
-            it.append(CHECKPOINT, {"books": it.books.to_json()})
+            it.append(CHECKPOINT, {"books": it.balances.to_json()})

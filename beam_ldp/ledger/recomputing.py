@@ -17,9 +17,9 @@ import numpy as np
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger.accounts import Account
-from beam_ldp.ledger.books import Population
+from beam_ldp.ledger.admission import capacity, fits_locally, share_of
+from beam_ldp.ledger.balances import Population
 from beam_ldp.ledger.charges import Budget, Charge
-from beam_ldp.ledger.deciding import capacity, fits_locally, share_of
 from beam_ldp.ledger.losses import (
     Loss,
     is_nothing,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.ledger.books import REPLACE_ONE, Population
+from beam_ldp.ledger.admission import budget_of, check_fits, epsilon_of, population_of, same
+from beam_ldp.ledger.balances import REPLACE_ONE, Population
 from beam_ldp.ledger.charges import (
     Charge,
     check_identity,
@@ -19,7 +20,15 @@ from beam_ldp.ledger.charges import (
     place,
     release_key,
 )
-from beam_ldp.ledger.deciding import budget_of, check_fits, epsilon_of, population_of, same
+from beam_ldp.ledger.connection import (
+    LedgerReading,
+    Writing,
+    after,
+    charge_of,
+    check_covered,
+    ended_part,
+    equal_releases,
+)
 from beam_ldp.ledger.losses import (
     as_json,
     check_commitment,
@@ -30,15 +39,6 @@ from beam_ldp.ledger.losses import (
     loss_of,
     loss_of_part,
     times,
-)
-from beam_ldp.ledger.opening import (
-    LedgerReading,
-    Writing,
-    after,
-    charge_of,
-    check_covered,
-    ended_part,
-    equal_releases,
 )
 from beam_ldp.ledger.rows import REPLACE, RESERVE, RESUME, LedgerError, Row, check_name
 from beam_ldp.randomizers.checks import check_integer
@@ -227,14 +227,14 @@ class LedgerReserving(LedgerReading):
         loss = price(told, orders)
         local = local_loss_of(sent or told)
         with self._writing(asked.run_id, asked.attempt, spends=True) as it:
-            population = population_of(it.books, asked.dataset)
+            population = population_of(it.balances, asked.dataset)
             budget = budget_of(population, asked.dataset)
             if budget.orders != orders:
                 loss = price(told, budget.orders)
             _check_unit(population, dataset=asked.dataset, unit=asked.privacy_unit,
                         neighbours=asked.neighbours)  # fmt: skip
             body = {
-                **asked.row(population, it.books.first_name_of(asked.dataset)),
+                **asked.row(population, it.balances.first_name_of(asked.dataset)),
                 "period": budget.period_of(it.time(RESERVE)),
                 "event": told,
                 "loss": loss.to_json(),
@@ -407,7 +407,7 @@ class LedgerRepublishing(LedgerReading):
 
     def _population_for(self, it: Writing, charge: Charge) -> Population:
         """Where the people of a charge stand in its period; checkpoints forget closed ones."""
-        population = it.books.populations[charge.population]
+        population = it.balances.populations[charge.population]
         if charge.period == max(population.accounts):
             return population
         self._state.apply(after(self._state.head, it.appender))

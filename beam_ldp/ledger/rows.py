@@ -100,9 +100,9 @@ class Row:
         return found if isinstance(found, dict) else {"unreadable": True}
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ChainHead:
         """The chain that ends with this row."""
-        return Head(self.number + 1, self.hash)
+        return ChainHead(self.number + 1, self.hash)
 
 
 def columns_of(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def columns_of(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainHead:
     """How long the chain is and how it ends: what is anchored outside the database.
 
     Attributes:
@@ -168,7 +168,7 @@ def row_hash(number: int, kind: str, body: str, previous: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def next_row(head: Head, kind: str, body: dict[str, Any]) -> Row:
+def next_row(head: ChainHead, kind: str, body: dict[str, Any]) -> Row:
     """The row that follows `head`."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -177,14 +177,14 @@ def next_row(head: Head, kind: str, body: dict[str, Any]) -> Row:
     return Row(head.count, kind, text, head.hash, digest, columns_of(kind, body))
 
 
-def faults(rows: Iterable[Row], head: Head | None = None) -> Iterator[str]:
+def faults(rows: Iterable[Row], head: ChainHead | None = None) -> Iterator[str]:
     """What is wrong with a chain, in the order of its rows; nothing if it holds.
 
     Args:
         rows: in the order of their numbers.
         head: the chain before them; default: they are the whole ledger.
     """
-    at = head or Head()
+    at = head or ChainHead()
     for row in rows:
         where = f"row {row.number}"
         if row.number != at.count:

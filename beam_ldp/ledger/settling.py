@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from beam_ldp.ledger.admission import same
 from beam_ldp.ledger.charges import (
     Charge,
     check_identity,
@@ -18,9 +19,7 @@ from beam_ldp.ledger.charges import (
     place,
     release_key,
 )
-from beam_ldp.ledger.deciding import same
-from beam_ldp.ledger.losses import Loss, as_json, committed, is_nothing, local_loss_of, settled_as
-from beam_ldp.ledger.opening import (
+from beam_ldp.ledger.connection import (
     LedgerReading,
     Writing,
     charge_of,
@@ -29,6 +28,7 @@ from beam_ldp.ledger.opening import (
     ended_part,
     equal_releases,
 )
+from beam_ldp.ledger.losses import Loss, as_json, committed, is_nothing, local_loss_of, settled_as
 from beam_ldp.ledger.rows import (
     ABANDON,
     BEGIN,
@@ -310,7 +310,7 @@ def _closed(charge: Charge, row: Row) -> Charge:
 
 
 def _release_of(it: Writing, charge: Charge) -> str:
-    name = it.books.first_name_of(charge.dataset)
+    name = it.balances.first_name_of(charge.dataset)
     return release_key(charge.population, name, charge.identity)
 
 

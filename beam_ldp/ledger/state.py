@@ -1,9 +1,9 @@
 """The whole ledger, read from its first row: every charge with what became of it, checked.
 
-A fold over rows, without a database. Where `Books` believe what a row says that it adds, this
+A fold over rows, without a database. Where `Balances` believe what a row says that it adds, this
 recomputes it from the charge: what is given back is what was reserved, local epsilons are those of
 the events, a checkpoint holds what the rows before it amount to. Divergences alone are not priced
-anew: audits do that, once per distinct event (`repricing`).
+anew: audits do that, once per distinct event (`recomputing`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from beam_ldp.ledger.accounts import PeopleCount, covered_local
-from beam_ldp.ledger.books import NEIGHBOURS as NEIGHBOURS
-from beam_ldp.ledger.books import REPLACE_ONE as REPLACE_ONE
-from beam_ldp.ledger.books import UNIT as UNIT
-from beam_ldp.ledger.books import Books
-from beam_ldp.ledger.books import Population as Population
+from beam_ldp.ledger.balances import NEIGHBOURS as NEIGHBOURS
+from beam_ldp.ledger.balances import REPLACE_ONE as REPLACE_ONE
+from beam_ldp.ledger.balances import UNIT as UNIT
+from beam_ldp.ledger.balances import Balances
+from beam_ldp.ledger.balances import Population as Population
 from beam_ldp.ledger.charges import (
     Charge,
     finite,
@@ -112,7 +112,7 @@ class Acceptance:
         return None
 
 
-class LedgerState(Books):
+class LedgerState(Balances):
     """The fold. `apply` checks each row against the chain and against what came before.
 
     Attributes:

@@ -25,10 +25,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger.books import Population
+from beam_ldp.ledger.balances import Population
 from beam_ldp.ledger.charges import finite, release_key
+from beam_ldp.ledger.connection import MLFLOW_URI
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
-from beam_ldp.ledger.opening import MLFLOW_URI
 from beam_ldp.ledger.rows import (
     BEGIN,
     BUDGET,
@@ -41,7 +41,7 @@ from beam_ldp.ledger.rows import (
     RESUME,
     SETTLE,
     Anchor,
-    Head,
+    ChainHead,
     LedgerCorruptedError,
     LedgerError,
     Row,
@@ -239,7 +239,7 @@ class _Carried:
         self.charged: list[str] = []
         self.dropped = 0
         self._old = old_id[:12]
-        self.state.apply([next_row(Head(), GENESIS, {"ledger_id": "carried"})])
+        self.state.apply([next_row(ChainHead(), GENESIS, {"ledger_id": "carried"})])
         for row in rows[1:sound]:
             self._take(row.kind, _unsigned(row))
         for row in rows[sound:]:

@@ -85,7 +85,7 @@ class ChargeTo:
         honest_fraction: share of the reports of every batch that are not fake.
         privacy_unit: what is protected; must be the budget's.
         people_store, people_key_file: where workers leave keyed hashes of the people asked, and the
-            file with the secret key, which only they read; see `beam_ldp.ledger.people`. Default:
+            file with the secret key, which only they read; see `beam_ldp.ledger.participants`. Default:
             none are left, and the run counts as one that asked everybody.
         untracked: why the run is in no tracker, if it is to be in none: audits then do not miss it.
         quota: whose share of the budget is charged; "": what no quota keeps.

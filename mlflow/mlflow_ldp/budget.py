@@ -20,8 +20,8 @@ import dp_accounting
 
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.ledger import Anchor, Budget, BudgetLedger, Charge, Population, Row
-from beam_ldp.ledger.books import Books
-from beam_ldp.ledger.deciding import budget_of, epsilon_of, population_of
+from beam_ldp.ledger.admission import budget_of, epsilon_of, population_of
+from beam_ldp.ledger.balances import Balances
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.rounding import number
@@ -125,7 +125,7 @@ class Point:
     values: Mapping[str, float]
 
 
-def _point(books: Books, population: Population) -> Point:
+def _point(books: Balances, population: Population) -> Point:
     """Where a budget stands at the ledger's last row."""
     budget = population.budget
     assert budget is not None
@@ -184,7 +184,7 @@ def log_budget(
         LedgerError: for an unknown dataset.
         TrackingTimeoutError, mlflow.exceptions.MlflowException: see `log_release`.
     """
-    books = ledger.books
+    books = ledger.balances
     people = population_of(books, dataset)
     population, budget = people.name, budget_of(people, dataset)
     now = _point(books, people)
@@ -256,7 +256,7 @@ PEOPLE = f"{NAMESPACE}.people"  # what each person was charged, over all runs
 
 def charge_tags(ledger: BudgetLedger, run_id: str, event: Any = None) -> dict[str, str]:
     """Tags that tie an MLflow run to its charge, and anchor the ledger's head outside of it."""
-    books = ledger.books
+    books = ledger.balances
     anchor = Anchor(books.ledger_id, books.head.count, books.head.hash, books.time)
     tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(asdict(anchor))}
     if event is not None:

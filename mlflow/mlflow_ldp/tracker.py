@@ -14,8 +14,8 @@ import dp_accounting
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.ledger.connection import URL_VARIABLE
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, loss_of, no_loss, orders_for, times
-from beam_ldp.ledger.opening import URL_VARIABLE
 from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.rounding import number
 from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget

@@ -249,7 +249,7 @@ class RunCharge(NoCharge):
     def check_people(self, num_reports: int) -> None:
         """A JobError if more reports came than people left hashes: nothing is released then."""
         from beam_ldp.ledger.accounts import FewerPeopleError, check_people
-        from beam_ldp.ledger.people import AskedPeople, DamagedTagsError, folder_of
+        from beam_ldp.ledger.participants import AskedPeople, DamagedTagsError, folder_of
 
         if self.people is None:
             return

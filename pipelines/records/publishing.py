@@ -45,7 +45,7 @@ from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-    from beam_ldp.ledger.people import Compared
+    from beam_ldp.ledger.participants import Compared
     from beam_ldp.pipelines.records.reserving import ChargeSettings
 
 
@@ -274,7 +274,7 @@ class Republication(RunCharge):
         known = len(before) == self._charge.published and all(each["folder"] for each in before)
         if self.people is None or not before or not known:
             return None
-        from beam_ldp.ledger.people import compare
+        from beam_ldp.ledger.participants import compare
 
         place = self.people.at(GlobalWindow())
         files = files_at(self.people.store)

@@ -464,7 +464,7 @@ def _tracking(checkpoint: Checkpoint, given: Arguments) -> dict[str, str]:
 
 def address_of(uri: str) -> str:
     """The address of MLflow's store as a checkpoint keeps it: absolute, without a password."""
-    from beam_ldp.ledger.opening import absolute_uri
+    from beam_ldp.ledger.connection import absolute_uri
     from mlflow_ldp.runs import shown_uri
 
     return shown_uri(absolute_uri(uri))

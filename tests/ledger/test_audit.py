@@ -17,7 +17,7 @@ from beam_ldp.ledger.auditing import AuditReport, audit
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.rows import (
     Anchor,
-    Head,
+    ChainHead,
     Row,
     canonical,
     load_private,
@@ -171,7 +171,7 @@ def test_every_truncation_against_an_anchor(rows: list[Row], anchor: Anchor) -> 
 
 def rewritten(rows: list[Row]) -> list[Row]:
     """All of the ledger anew, with another name for the first run: hashes all fit."""
-    head, new = Head(), []
+    head, new = ChainHead(), []
     for row in rows:
         body = copy.deepcopy(row.body)
         if body.get("run_id") == "first":

@@ -12,7 +12,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger, Charge, LedgerError
 from beam_ldp.ledger.auditing import audit
-from beam_ldp.ledger.books import Books
+from beam_ldp.ledger.balances import Balances
 from tests.ledger.asked import asked
 from tests.ledger.test_attacks import forged, outcome
 
@@ -143,6 +143,6 @@ def test_a_run_of_many_rounds_is_found_by_few_rows(ledger: BudgetLedger, charge:
         ledger.begin_round("t", begun, attempt=charge.attempt)
     with ledger._store.reading() as reader:
         assert [row.kind for row in reader.rows_of_run("t")] == ["reserve", "begin"]
-    books = Books()
+    books = Balances()
     books.apply(ledger.rows())
     assert books.populations["visits"].account(0).open == 1

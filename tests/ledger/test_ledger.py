@@ -344,11 +344,11 @@ def test_a_charge_of_groups_covers_one_release_of_each(ledger: BudgetLedger) -> 
     first, spent = settle(a="1", b="2"), ledger.status("visits").spent
     assert settle(b="2") == settle(a="1") == first
     assert dict(settle(c="3").tokens) == {"a": "1", "b": "2", "c": "3"}
-    head = ledger.books.head
+    head = ledger.balances.head
     for again in ({"a": "4"}, {"a": "1", "c": "4"}, {"c": "4", "d": "5"}):
         with pytest.raises(ReleasedBeforeError):
             settle(**again)
-    assert settle(a="1", c="3").published == 1 and ledger.books.head == head
+    assert settle(a="1", c="3").published == 1 and ledger.balances.head == head
     assert ledger.status("visits").spent == spent and audit(ledger.rows()).clean
 
 

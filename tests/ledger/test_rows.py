@@ -16,7 +16,7 @@ from beam_ldp.ledger.rows import (
     DATASET,
     GENESIS,
     RESERVE,
-    Head,
+    ChainHead,
     Row,
     canonical,
     faults,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.exact
 
 def chain(*bodies: dict[str, Any]) -> list[Row]:
     rows: list[Row] = []
-    head = Head()
+    head = ChainHead()
     for i, body in enumerate(bodies):
         rows.append(next_row(head, GENESIS if i == 0 else BUDGET, body))
         head = rows[-1].head
@@ -43,7 +43,7 @@ ROWS = chain({"id": "x"}, {"a": 1}, {"a": 2.5, "b": ["é", None]}, {"a": 1})
 def test_a_sound_chain_has_no_faults() -> None:
     assert list(faults(ROWS)) == []
     assert list(faults(ROWS[2:], ROWS[1].head)) == []
-    assert ROWS[-1].head == Head(4, ROWS[-1].hash)
+    assert ROWS[-1].head == ChainHead(4, ROWS[-1].hash)
 
 
 def test_the_hash_is_as_documented() -> None:
@@ -92,14 +92,14 @@ def test_a_row_with_a_repaired_hash_breaks_the_next_one() -> None:
 
 
 def test_only_the_first_row_is_the_genesis() -> None:
-    assert list(faults([next_row(Head(), ABANDON, {})]))
+    assert list(faults([next_row(ChainHead(), ABANDON, {})]))
     second = next_row(ROWS[0].head, GENESIS, {})
     assert list(faults([ROWS[0], second]))
 
 
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="kind must be one of"):
-        next_row(Head(), "gift", {})
+        next_row(ChainHead(), "gift", {})
 
 
 VALUES = st.recursive(

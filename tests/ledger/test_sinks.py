@@ -20,7 +20,7 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit, sinks
-from beam_ldp.ledger.rows import DATASET, GENESIS, Anchor, Head, Row, next_row, read_anchors
+from beam_ldp.ledger.rows import DATASET, GENESIS, Anchor, ChainHead, Row, next_row, read_anchors
 from beam_ldp.ledger.sinks import (
     INLINE,
     REMOTE,
@@ -73,7 +73,7 @@ class Memory:
 
 
 def chain(length: int, salt: str = "") -> list[Row]:
-    rows = [next_row(Head(), GENESIS, {"ledger_id": LEDGER})]
+    rows = [next_row(ChainHead(), GENESIS, {"ledger_id": LEDGER})]
     while len(rows) < length:
         rows.append(next_row(rows[-1].head, DATASET, {"n": f"{salt}{len(rows)}"}))
     return rows
@@ -347,11 +347,11 @@ def test_a_program_that_ends_leaves_its_last_head(sink: Memory) -> None:
 def test_the_end_of_a_process_leaves_it(tmp_path: Path) -> None:
     """A process of its own: it is its end that is tested."""
     program = f"""
-from beam_ldp.ledger.rows import GENESIS, Head, next_row
+from beam_ldp.ledger.rows import GENESIS, ChainHead, next_row
 from beam_ldp.ledger.sinks import open_anchors
 found = open_anchors("file://{tmp_path}/heads.jsonl?every=8&seconds=3600")
-found.check_before_reserve("{LEDGER}", Head(1, "0" * 64), list)
-found.after_append("{LEDGER}", Head(2, "1" * 64), list)
+found.check_before_reserve("{LEDGER}", ChainHead(1, "0" * 64), list)
+found.after_append("{LEDGER}", ChainHead(2, "1" * 64), list)
 print(found.sink.last("{LEDGER}").count)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -21,7 +21,7 @@ import numpy as np
 from beam_ldp.accounting import CommittedDpEvent
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account, PeopleCount
-from beam_ldp.ledger.books import Books, Population
+from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, limit, loss_of, shares, times
 from beam_ldp.ledger.rows import BudgetExceededError, LedgerError, canonical
@@ -142,7 +142,7 @@ def quota_refusal(population: Population, period: int, quota: Quota) -> str | No
 # Looking things up in a ledger, and refusing what is not there or does not fit ------------
 
 
-def population_of(state: Books, dataset: str) -> Population:
+def population_of(state: Balances, dataset: str) -> Population:
     """The people of a dataset, or a LedgerError that names the nearest one."""
     try:
         return state.population_of(dataset)

@@ -1,6 +1,6 @@
 """Where every population stands, as rows add it up: what decisions need, and nothing more.
 
-`Books` take rows one by one and believe what each says that it adds; a checkpoint is a row that
+`Balances` take rows one by one and believe what each says that it adds; a checkpoint is a row that
 holds all of them, so that a program that opens a ledger reads from the last one on. `LedgerState`
 is the same with every charge, and believes nothing: see `state`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beam_ldp.ledger.accounts import Account, PeopleCount, Sum
+from beam_ldp.ledger.accounts import Account, ExactSum, PeopleCount
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import CHANCES, Loss, no_loss
 from beam_ldp.ledger.rows import (
@@ -25,7 +25,7 @@ from beam_ldp.ledger.rows import (
     QUOTA,
     RENAME,
     RESERVE,
-    Head,
+    ChainHead,
     LedgerCorruptedError,
     Row,
     faults,
@@ -62,7 +62,7 @@ class Population:
     accounts: dict[int, Account] = field(default_factory=dict, repr=False)
     quota_accounts: dict[tuple[str, int], Account] = field(default_factory=dict, repr=False)
     charges: dict[str, Charge] = field(default_factory=dict, repr=False)
-    _counted: dict[int, Sum] = field(default_factory=dict, repr=False)
+    _counted: dict[int, ExactSum] = field(default_factory=dict, repr=False)
 
     @property
     def budget(self) -> Budget | None:
@@ -101,7 +101,7 @@ class Population:
         if counted is None or math.isinf(everything):
             return everything
         account, known = self.account(period), self._counted[period]
-        others = Sum(account.local_spent.finite + account.local_reserved.finite - known.finite)
+        others = ExactSum(account.local_spent.finite + account.local_reserved.finite - known.finite)
         return min(counted.maximum + others.value, everything)
 
     def charges_of(self, period: int) -> list[Charge]:
@@ -137,7 +137,7 @@ class Population:
         """What each person was charged."""
         period = int(body["period"])
         self.people[period] = PeopleCount.from_json(body)
-        self._counted[period] = Sum.from_json(body["covered_local"])
+        self._counted[period] = ExactSum.from_json(body["covered_local"])
 
     # A checkpoint -----------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Population:
         return made
 
 
-class Books:
+class Balances:
     """The fold of rows, or of a checkpoint and the rows after it.
 
     Attributes:
@@ -193,7 +193,7 @@ class Books:
     """
 
     def __init__(self) -> None:
-        self.head = Head()
+        self.head = ChainHead()
         self.time = ""
         self.ledger_id = ""
         self.since_checkpoint = 0
@@ -210,28 +210,28 @@ class Books:
         )
 
     @classmethod
-    def from_checkpoint(cls, row: Row) -> Books:
-        """The books as a checkpoint holds them.
+    def from_checkpoint(cls, row: Row) -> Balances:
+        """The balances as a checkpoint holds them.
 
         Raises:
             LedgerCorruptedError: if it was changed. What was written into it wrongly, audits find.
         """
-        books = cls()
-        for fault in faults([row], Head(row.number, row.previous)):
+        balances = cls()
+        for fault in faults([row], ChainHead(row.number, row.previous)):
             raise LedgerCorruptedError(fault)
         try:
             told = row.body["books"]
-            books.ledger_id, books.time = told["ledger_id"], row.body["time"]
-            books._of_dataset = dict(told["of_dataset"])
-            books._first_names = dict(told["first_names"])
-            books._now_called = dict(told["now_called"])
-            books.populations = {
+            balances.ledger_id, balances.time = told["ledger_id"], row.body["time"]
+            balances._of_dataset = dict(told["of_dataset"])
+            balances._first_names = dict(told["first_names"])
+            balances._now_called = dict(told["now_called"])
+            balances.populations = {
                 name: Population.from_json(name, held) for name, held in told["populations"].items()
             }
         except Exception:  # a forged row may hold anything
             raise LedgerCorruptedError(f"row {row.number} is not a checkpoint") from None
-        books.head = row.head
-        return books
+        balances.head = row.head
+        return balances
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint holds them."""

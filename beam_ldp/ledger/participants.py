@@ -34,7 +34,7 @@ from beam_ldp.randomizers.identity import AnyIds, canonical_ids, length_prefixed
 from beam_ldp.randomizers.randomness import check_key, derive_key
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger.books import Population
+    from beam_ldp.ledger.balances import Population
 
 NUM_SHARDS = 64
 TAG_BYTES = KEY_ID_BYTES = 8

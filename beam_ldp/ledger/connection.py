@@ -20,9 +20,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from beam_ldp.ledger.books import Books, Population
+from beam_ldp.ledger.admission import BudgetStatus, budget_of, population_of, status_of
+from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
-from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
 from beam_ldp.ledger.losses import Loss, is_nothing, loss_of, loss_of_part
 from beam_ldp.ledger.rows import (
     BUDGET,
@@ -35,7 +35,7 @@ from beam_ldp.ledger.rows import (
     RESERVE,
     TIME,
     Anchor,
-    Head,
+    ChainHead,
     LedgerCorruptedError,
     LedgerError,
     Row,
@@ -94,7 +94,7 @@ class Writer:
             raise ValueError(f"{KEY_VARIABLE} names a file that cannot be read") from None
         return cls(login(), socket.gethostname()[:_LONGEST], _version(), key)
 
-    def told(self, head: Head, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    def told(self, head: ChainHead, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the next row says of its writer."""
         about: dict[str, Any] = {
             "login": self.login,
@@ -203,7 +203,7 @@ class OpenLedger:
         self._named_anchors = open_anchors(anchors)
         self._clock = clock
         self._writer = Writer.this()
-        self._books: Books | None = None
+        self._balances: Balances | None = None
         self._state = LedgerState()
         self._alone = threading.RLock()  # threads may share a ledger
 
@@ -234,7 +234,7 @@ class OpenLedger:
             first = appender.first()
             if first is None:
                 body = {"ledger_id": uuid.uuid4().hex, **named}
-                appender.append(next_row(Head(), GENESIS, body))
+                appender.append(next_row(ChainHead(), GENESIS, body))
             elif named and first.body.get(MLFLOW_URI) != named[MLFLOW_URI]:
                 raise LedgerError(
                     f"{store.shown_url} holds a ledger that names "
@@ -244,7 +244,7 @@ class OpenLedger:
                 )
         store.close()
         made = cls(url, anchors=anchors, clock=clock)
-        if made.books.head.count == 1:
+        if made.balances.head.count == 1:
             made._check_anchors()  # leaves the first one
         return made
 
@@ -261,7 +261,7 @@ class OpenLedger:
     @property
     def ledger_id(self) -> str:
         """Its name, which no other ledger has."""
-        return (self.books if self._books is None else self._books).ledger_id
+        return (self.balances if self._balances is None else self._balances).ledger_id
 
     @cached_property
     def mlflow_uri(self) -> str | None:
@@ -271,7 +271,7 @@ class OpenLedger:
         return None if first is None else first.body.get(MLFLOW_URI)
 
     @property
-    def books(self) -> Books:
+    def balances(self) -> Balances:
         """Where every population stands, as of now: from the last checkpoint on.
 
         Raises:
@@ -286,7 +286,7 @@ class OpenLedger:
     def _writing(
         self, run_id: str | None = None, attempt: str | None = None, *, spends: bool = False
     ) -> Iterator[Writing]:
-        """The books as of now, and a way to append; nobody else writes until it is committed.
+        """The balances as of now, and a way to append; nobody else writes until it is committed.
 
         Args:
             run_id, attempt: of the charge, for errors.
@@ -304,18 +304,18 @@ class OpenLedger:
                 with self._store.writing() as appender:
                     it = Writing(self, self._current(appender), appender)
                     if anchoring is not None and anchor is not None:
-                        anchoring.check(anchor, it.books.head, appender.row)
+                        anchoring.check(anchor, it.balances.head, appender.row)
                     yield it
-                    if it.rows and it.books.since_checkpoint >= CHECKPOINT_EVERY:
-                        it.append(CHECKPOINT, {"books": it.books.to_json()})
+                    if it.rows and it.balances.since_checkpoint >= CHECKPOINT_EVERY:
+                        it.append(CHECKPOINT, {"books": it.balances.to_json()})
             except BaseException as error:
                 if it is not None and it.rows:
-                    self._books = None  # what was appended may not be there
+                    self._balances = None  # what was appended may not be there
                 if isinstance(error, LedgerUnavailableError) and run_id is not None:
                     raise error.about(run_id, attempt) from None
                 raise
             if it.rows and anchoring is not None:
-                anchoring.after_append(it.books.ledger_id, it.books.head, self._store.row)
+                anchoring.after_append(it.balances.ledger_id, it.balances.head, self._store.row)
 
     @cached_property
     def _anchoring(self) -> Anchoring | None:
@@ -330,34 +330,36 @@ class OpenLedger:
         """An AnchorError if the ledger was set back; writes nothing."""
         anchoring = self._anchoring
         if anchoring is not None and (anchor := anchoring.newest(self.ledger_id)) is not None:
-            anchoring.check(anchor, self.books.head, self._store.row)
+            anchoring.check(anchor, self.balances.head, self._store.row)
 
     def _check_anchors(self) -> Anchor | None:
         """The newest anchor; an AnchorError if the ledger was set back, or nobody can tell."""
         if self._anchoring is None:
             return None
-        books = self.books
-        return self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.row)
+        balances = self.balances
+        return self._anchoring.check_before_reserve(
+            balances.ledger_id, balances.head, self._store.row
+        )
 
-    def _opened(self, dataset: str) -> Books:
-        """The books as they were last read: for what does not change, such as orders.
+    def _opened(self, dataset: str) -> Balances:
+        """The balances as they were last read: for what does not change, such as orders.
 
         A dataset that others have made since is looked for anew.
         """
-        if self._books is not None and dataset in self._books.datasets:
-            return self._books
-        return self.books
+        if self._balances is not None and dataset in self._balances.datasets:
+            return self._balances
+        return self.balances
 
-    def _current(self, reader: Reader) -> Books:
-        """The books as of now. The last row that we know must still be there."""
-        if self._books is None:
+    def _current(self, reader: Reader) -> Balances:
+        """The balances as of now. The last row that we know must still be there."""
+        if self._balances is None:
             checkpoint = reader.last_checkpoint()
-            books = Books() if checkpoint is None else Books.from_checkpoint(checkpoint)
-            books.apply(reader.rows(books.head.count))
-            self._books = books
+            balances = Balances() if checkpoint is None else Balances.from_checkpoint(checkpoint)
+            balances.apply(reader.rows(balances.head.count))
+            self._balances = balances
         else:
-            self._books.apply(after(self._books.head, reader))
-        return self._books
+            self._balances.apply(after(self._balances.head, reader))
+        return self._balances
 
     def _time(self, reader: Reader) -> tuple[str, bool]:
         """The time, and whether it is the database's."""
@@ -370,10 +372,10 @@ class OpenLedger:
 
 
 class Writing:
-    """One transaction: the books as of now, and what is appended to them."""
+    """One transaction: the balances as of now, and what is appended to them."""
 
-    def __init__(self, ledger: OpenLedger, books: Books, appender: Appender) -> None:
-        self.books, self.appender, self.rows = books, appender, list[Row]()
+    def __init__(self, ledger: OpenLedger, balances: Balances, appender: Appender) -> None:
+        self.balances, self.appender, self.rows = balances, appender, list[Row]()
         self._ledger = ledger
         self._now: tuple[str, bool] | None = None
 
@@ -386,22 +388,22 @@ class Writing:
         if self._now is None:
             self._now = self._ledger._time(self.appender)
         now, trusted = self._now
-        return row_time(now, self.books.time, decides=kind in _DECIDES, trusted=trusted)
+        return row_time(now, self.balances.time, decides=kind in _DECIDES, trusted=trusted)
 
     def append(self, kind: str, body: dict[str, Any]) -> None:
         """Add a row."""
-        head = self.books.head
+        head = self.balances.head
         body = {"time": self.time(kind) if kind != TIME else body["time"], **body}
         told = self._ledger._writer.told(head, kind, body)
         row = next_row(head, kind, {**body, "writer": told})
         if kind != CHECKPOINT:
             check_size(row)
         self.rows.append(row)
-        self.books.apply([row])
+        self.balances.apply([row])
         self.appender.append(row)
 
 
-def after(head: Head, reader: Reader) -> list[Row]:
+def after(head: ChainHead, reader: Reader) -> list[Row]:
     """What others appended; the last row we know must still be there."""
     found = reader.rows(max(0, head.count - 1))
     last = found.pop(0).hash if head.count and found else NO_HASH
@@ -478,7 +480,7 @@ class LedgerReading(OpenLedger):
         Raises:
             LedgerError: for an unknown dataset.
         """
-        return population_of(self.books, dataset).name
+        return population_of(self.balances, dataset).name
 
     def status(self, dataset: str) -> BudgetStatus:
         """Where the population of a dataset stands."""
@@ -488,10 +490,10 @@ class LedgerReading(OpenLedger):
     def _standing(self, dataset: str) -> tuple[Population, str]:
         """The population of a dataset, and what time it is for it."""
         with self._alone, self._store.reading() as reader:
-            books = self._current(reader)
+            balances = self._current(reader)
             now = self._time(reader)[0]
-        now = books.time if jumps(now, books.time) else max(now, books.time)
-        return population_of(books, dataset), now
+        now = balances.time if jumps(now, balances.time) else max(now, balances.time)
+        return population_of(balances, dataset), now
 
     def _charges(self, dataset: str) -> Callable[[int], tuple[Charge, ...]]:
         return lambda period: tuple(self.state.population_of(dataset).charges_of(period))
@@ -557,6 +559,6 @@ def check_covered(reader: Reader, key: str, release_id: str) -> None:
         )
 
 
-def population_of_charge(books: Books, charge: Charge) -> Population:
+def population_of_charge(balances: Balances, charge: Charge) -> Population:
     """The people of a charge."""
-    return books.populations[charge.population]
+    return balances.populations[charge.population]
