@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.ledger import kinds
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.losses import Loss, read_loss
 from beam_ldp.ledger.participants import NUM_SHARDS, AskedPeople, Files, folder_of
-from beam_ldp.ledger.rows import ABANDON, REPLACE, RESERVE, SETTLE
 
 # Exact sums of floats: what was added can be taken away again, in any order, without a trace.
 #
@@ -45,6 +45,9 @@ class ExactSum:
             return
         above, below = value.as_integer_ratio()
         self.finite += count * (above << (_UNIT + 1 - below.bit_length()))
+
+    def __add__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.finite + other.finite, self.infinite + other.infinite)
 
     @property
     def value(self) -> float:
@@ -87,8 +90,7 @@ class ExactLoss:
     @property
     def loss(self) -> Loss:
         """The sum, each figure rounded up."""
-        *divergences, pure, failure = (total.value for total in self._sums)
-        return Loss(tuple(divergences), pure, failure)
+        return Loss.of(total.value for total in self._sums)
 
     def to_json(self) -> list[str]:
         return [total.to_json() for total in self._sums]
@@ -97,11 +99,8 @@ class ExactLoss:
     def from_json(cls, told: list[str]) -> ExactLoss:
         return cls(len(told) - 2, [ExactSum.from_json(text) for text in told])
 
-    def plus(self, other: ExactLoss) -> ExactLoss:
-        """The sum of both."""
-        pairs = zip(self._sums, other._sums, strict=True)
-        both = [ExactSum(a.finite + b.finite, a.infinite + b.infinite) for a, b in pairs]
-        return ExactLoss(0, both)
+    def __add__(self, other: ExactLoss) -> ExactLoss:
+        return ExactLoss(0, [a + b for a, b in zip(self._sums, other._sums, strict=True)])
 
 
 # What is spent and reserved in one period: running totals, exact, that rows add to --------
@@ -136,58 +135,50 @@ class Account:
     @property
     def loss(self) -> Loss:
         """All that is spent or reserved."""
-        return self.spent.plus(self.reserved).loss
+        return (self.spent + self.reserved).loss
 
     @property
     def local(self) -> float:
-        """What somebody lost locally, at worst, who took part in everything."""
-        both = ExactSum(
-            self.local_spent.finite + self.local_reserved.finite,
-            self.local_spent.infinite + self.local_reserved.infinite,
-        )
-        return both.value
+        """What a person lost locally, at worst, who took part in everything."""
+        return (self.local_spent + self.local_reserved).value
 
     def take(self, kind: str, body: dict[str, Any]) -> None:
         """Add what a row of a charge adds."""
-        if kind == RESERVE:
+        if kind == kinds.RESERVE:
             count = int(body["count"])
             self.reserved.add(Loss.from_json(body["loss"]), count)
             self.local_reserved.add(read_loss(body["local_epsilon"]), count)
             self.open += count
             self.charges += 1
-        elif kind in (SETTLE, ABANDON):
+        elif kind in (kinds.SETTLE, kinds.ABANDON):
             count = int(body["count"])
             self.reserved.add(Loss.from_json(body["gives_back"]), -count)
             self.local_reserved.add(read_loss(body["gives_back_local"]), -count)
             self.local_spent.add(read_loss(body["local_epsilon"]), count)
             self.open -= count
-            if kind == SETTLE:
+            if kind == kinds.SETTLE:
                 self.spent.add(Loss.from_json(body["loss"]), count)
-        elif kind == REPLACE:
+        elif kind == kinds.REPLACE:
             self.spent.add(Loss.from_json(body["gives_back"]), -1)
             self.spent.add(Loss.from_json(body["loss"]))
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint holds it."""
-        return {
-            "spent": self.spent.to_json(),
-            "reserved": self.reserved.to_json(),
-            "local_spent": self.local_spent.to_json(),
-            "local_reserved": self.local_reserved.to_json(),
-            "open": self.open,
-            "charges": self.charges,
-        }
+        sums = {name: getattr(self, name).to_json() for name in _SUMS}
+        return {**sums, "open": self.open, "charges": self.charges}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Account:
-        return cls(
-            ExactLoss.from_json(told["spent"]),
-            ExactLoss.from_json(told["reserved"]),
-            ExactSum.from_json(told["local_spent"]),
-            ExactSum.from_json(told["local_reserved"]),
-            int(told["open"]),
-            int(told["charges"]),
-        )
+        sums = {name: kind.from_json(told[name]) for name, kind in _SUMS.items()}
+        return cls(**sums, open=int(told["open"]), charges=int(told["charges"]))
+
+
+_SUMS: dict[str, Any] = {
+    "spent": ExactLoss,
+    "reserved": ExactLoss,
+    "local_spent": ExactSum,
+    "local_reserved": ExactSum,
+}
 
 
 # How much each person was charged locally: counted from tags, as a row of the ledger holds it.
@@ -237,15 +228,9 @@ class PeopleCount:
 
     def to_json(self) -> dict[str, Any]:
         """As a row holds it."""
-        return {
-            "maximum": self.maximum,
-            "distribution": [list(pair) for pair in self.distribution],
-            "num_people": self.num_people,
-            "covered": [list(pair) for pair in self.covered],
-            "key_id": self.key_id,
-            "digest": self.digest,
-            "exact": self.exact,
-        }
+        told = {name: value for name, value in vars(self).items() if name != "left_out"}
+        pairs = {name: list(map(list, told[name])) for name in ("distribution", "covered")}
+        return {**told, **pairs}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> PeopleCount:

@@ -1,4 +1,7 @@
-"""An open ledger: where its rows are, what they amount to now, and how more are appended."""
+"""An open ledger: where its rows are, what they amount to now, and how more are appended.
+
+All that talks to the database is here and in `store`.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from beam_ldp.ledger import kinds
 from beam_ldp.ledger.admission import BudgetStatus, budget_of, population_of, status_of
 from beam_ldp.ledger.balances import Balances, Population
-from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
-from beam_ldp.ledger.losses import Loss, is_nothing, loss_of, loss_of_part
+from beam_ldp.ledger.charges import Charge, followed, of_run, part_of, place
 from beam_ldp.ledger.rows import (
-    BUDGET,
-    CHECKPOINT,
-    DATASET,
-    GENESIS,
     NO_HASH,
-    QUOTA,
-    RENAME,
-    RESERVE,
-    TIME,
     Anchor,
     ChainHead,
     LedgerCorruptedError,
@@ -175,12 +170,18 @@ def absolute_uri(uri: str) -> str:
 
 URL_VARIABLE = "BEAM_LDP_LEDGER"
 CHECKPOINT_EVERY = 256  # rows
-_DECIDES = (DATASET, RENAME, BUDGET, QUOTA, RESERVE)  # kinds of rows that a clock must be right for
-_Ledger = TypeVar("_Ledger", bound="OpenLedger")
+_DECIDES = (
+    kinds.DATASET,
+    kinds.RENAME,
+    kinds.BUDGET,
+    kinds.QUOTA,
+    kinds.RESERVE,
+)  # kinds of rows that a clock must be right for
+_Ledger = TypeVar("_Ledger", bound="Connection")
 
 
-class OpenLedger:
-    """A ledger in a database. What can be done with it is in the classes that follow from it.
+class Connection:
+    """A ledger in a database: what it tells, and what writing to it takes. See `BudgetLedger`.
 
     Args and errors: as of `BudgetLedger`.
     """
@@ -231,15 +232,15 @@ class OpenLedger:
         store = RowStore(url)
         store.make()
         with store.writing() as appender:
-            first = appender.first()
-            if first is None:
+            rows = appender.row(0)
+            if not rows:
                 body = {"ledger_id": uuid.uuid4().hex, **named}
-                appender.append(next_row(ChainHead(), GENESIS, body))
-            elif named and first.body.get(MLFLOW_URI) != named[MLFLOW_URI]:
+                appender.append(next_row(ChainHead(), kinds.GENESIS, body))
+            elif named and rows[0].body.get(MLFLOW_URI) != named[MLFLOW_URI]:
                 raise LedgerError(
                     f"{store.shown_url} holds a ledger that names "
-                    f"{first.body.get(MLFLOW_URI) or 'no store of MLflow'}, which is named when a "
-                    "ledger is made. For runs of this one, set MLFLOW_TRACKING_URI or give "
+                    f"{rows[0].body.get(MLFLOW_URI) or 'no store of MLflow'}, which is named when "
+                    "a ledger is made. For runs of this one, set MLFLOW_TRACKING_URI or give "
                     "--mlflow-uri"
                 )
         store.close()
@@ -261,14 +262,12 @@ class OpenLedger:
     @property
     def ledger_id(self) -> str:
         """Its name, which no other ledger has."""
-        return (self.balances if self._balances is None else self._balances).ledger_id
+        return (self._balances or self.balances).ledger_id
 
     @cached_property
     def mlflow_uri(self) -> str | None:
         """MLflow's store that its runs share; None if none was named with it."""
-        with self._store.reading() as reader:
-            first = reader.first()
-        return None if first is None else first.body.get(MLFLOW_URI)
+        return next((row.body.get(MLFLOW_URI) for row in self._store.row(0)), None)
 
     @property
     def balances(self) -> Balances:
@@ -280,7 +279,83 @@ class OpenLedger:
         with self._alone, self._store.reading() as reader:
             return self._current(reader)
 
-    # For the classes that follow -------------------------------------------------------------
+    @property
+    def state(self) -> LedgerState:
+        """Everything, as of now, read and checked from the first row on: for audits and reports.
+
+        Raises:
+            LedgerCorruptedError: if the rows do not fit together.
+        """
+        with self._alone, self._store.reading() as reader:
+            self._state.apply(after(self._state.head, reader))
+            return self._state
+
+    def rows(self) -> list[Row]:
+        """All rows as they stand, for audits: unchecked."""
+        return self._store.rows()
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether there is a charge of this name."""
+        with self._store.reading() as reader:
+            return bool(reader.rows_of_run(run_id))
+
+    def charge(self, run_id: str, part: str = "") -> Charge:
+        """The charge of a run; of a block, what is left of it, or one part that has ended.
+
+        Raises:
+            LedgerError: if there is none.
+        """
+        with self._store.reading() as reader:
+            return charge_of(reader, run_id, part)
+
+    def published(self, identity: ReleaseIdentity) -> Charge | None:
+        """The charge under which this very release was published; None if not. For reports that
+        stay the same: of memoized noise, or from devices."""
+        equal = self._equal(identity)
+        return next((c for c in equal if c.status == "settled" and not c.is_block), None)
+
+    def open_charge(self, identity: ReleaseIdentity) -> Charge | None:
+        """The open charge of this very release, under which another start of it goes on; None
+        without one. For reports that stay the same: of memoized noise, or from devices."""
+        equal = self._equal(identity)
+        return next((c for c in equal if c.status == "reserved" and c.memoized), None)
+
+    def ended_block(self, identity: ReleaseIdentity) -> Charge | None:
+        """A block of this very release of which every part has ended; None without one. For
+        reports that stay the same: of memoized noise, or from devices."""
+        equal = self._equal(identity)
+        return next((c for c in equal if c.status == "settled" and c.is_block and c.memoized), None)
+
+    def _equal(self, identity: ReleaseIdentity) -> list[Charge]:
+        with self._store.reading() as reader:
+            return equal_releases(reader, identity)
+
+    def population(self, dataset: str) -> str:
+        """Name of the population of a dataset.
+
+        Raises:
+            LedgerError: for an unknown dataset.
+        """
+        return population_of(self.balances, dataset).name
+
+    def status(self, dataset: str) -> BudgetStatus:
+        """Where the population of a dataset stands."""
+        population, now = self._standing(dataset)
+        period = budget_of(population, dataset).period_of(now)
+        return status_of(population, period, lambda: self._charges(dataset, period))
+
+    def _standing(self, dataset: str) -> tuple[Population, str]:
+        """The population of a dataset, and what time it is for it."""
+        with self._alone, self._store.reading() as reader:
+            balances = self._current(reader)
+            now = self._time(reader)[0]
+        now = balances.time if jumps(now, balances.time) else max(now, balances.time)
+        return population_of(balances, dataset), now
+
+    def _charges(self, dataset: str, period: int) -> tuple[Charge, ...]:
+        return tuple(self.state.population_of(dataset).charges_of(period))
+
+    # For `BudgetLedger` ----------------------------------------------------------------------
 
     @contextmanager
     def _writing(
@@ -307,7 +382,7 @@ class OpenLedger:
                         anchoring.check(anchor, it.balances.head, appender.row)
                     yield it
                     if it.rows and it.balances.since_checkpoint >= CHECKPOINT_EVERY:
-                        it.append(CHECKPOINT, {"books": it.balances.to_json()})
+                        it.append(kinds.CHECKPOINT, {"books": it.balances.to_json()})
             except BaseException as error:
                 if it is not None and it.rows:
                     self._balances = None  # what was appended may not be there
@@ -374,7 +449,7 @@ class OpenLedger:
 class Writing:
     """One transaction: the balances as of now, and what is appended to them."""
 
-    def __init__(self, ledger: OpenLedger, balances: Balances, appender: Appender) -> None:
+    def __init__(self, ledger: Connection, balances: Balances, appender: Appender) -> None:
         self.balances, self.appender, self.rows = balances, appender, list[Row]()
         self._ledger = ledger
         self._now: tuple[str, bool] | None = None
@@ -393,14 +468,29 @@ class Writing:
     def append(self, kind: str, body: dict[str, Any]) -> None:
         """Add a row."""
         head = self.balances.head
-        body = {"time": self.time(kind) if kind != TIME else body["time"], **body}
+        body = {"time": self.time(kind) if kind != kinds.TIME else body["time"], **body}
         told = self._ledger._writer.told(head, kind, body)
         row = next_row(head, kind, {**body, "writer": told})
-        if kind != CHECKPOINT:
+        if kind != kinds.CHECKPOINT:
             check_size(row)
         self.rows.append(row)
         self.balances.apply([row])
         self.appender.append(row)
+
+    def follow(
+        self, charge: Charge, kind: str, ended: Charge | None = None, part: str = "", **told: Any
+    ) -> Charge:
+        """Add a row with which a charge goes on; the charge after it.
+
+        Args:
+            charge: of the run.
+            kind: of the row.
+            ended: what goes on where that is a part of a block, or has ended.
+            part: of a block.
+            told: what else the row says.
+        """
+        self.append(kind, {**place(charge, part), "left": charge.count, **told})
+        return followed(ended or charge, self.rows[-1])
 
 
 def after(head: ChainHead, reader: Reader) -> list[Row]:
@@ -412,91 +502,7 @@ def after(head: ChainHead, reader: Reader) -> list[Row]:
     return found
 
 
-# Looking into a ledger: where a budget stands, and what became of a run -------------------
-
-
-class LedgerReading(OpenLedger):
-    """What a ledger tells."""
-
-    @property
-    def state(self) -> LedgerState:
-        """Everything, as of now, read and checked from the first row on: for audits and reports.
-
-        Raises:
-            LedgerCorruptedError: if the rows do not fit together.
-        """
-        with self._alone, self._store.reading() as reader:
-            self._state.apply(after(self._state.head, reader))
-            return self._state
-
-    def rows(self) -> list[Row]:
-        """All rows as they stand, for audits: unchecked."""
-        return self._store.rows()
-
-    def has_run(self, run_id: str) -> bool:
-        """Whether there is a charge of this name."""
-        with self._store.reading() as reader:
-            return bool(reader.rows_of_run(run_id))
-
-    def charge(self, run_id: str, part: str = "") -> Charge:
-        """The charge of a run; of a block, what is left of it, or one part that has ended.
-
-        Raises:
-            LedgerError: if there is none.
-        """
-        with self._store.reading() as reader:
-            return charge_of(reader, run_id, part)
-
-    def _loss_for(self, charge: Charge, told: dict[str, Any]) -> Loss:
-        """The loss of an event at the orders of the charge's budget."""
-        population = population_of_charge(self._opened(charge.dataset), charge)
-        orders = budget_of(population, charge.dataset).orders
-        return (loss_of_part if is_nothing(charge.reserved) else loss_of)(told, orders)
-
-    def published(self, identity: ReleaseIdentity) -> Charge | None:
-        """The charge under which this very release was published; None if not. For reports that
-        stay the same: of memoized noise, or from devices."""
-        with self._store.reading() as reader:
-            equal = equal_releases(reader, identity)
-        return next((c for c in equal if c.status == "settled" and not c.is_block), None)
-
-    def open_charge(self, identity: ReleaseIdentity) -> Charge | None:
-        """The open charge of this very release, under which another start of it goes on; None
-        without one. For reports that stay the same: of memoized noise, or from devices."""
-        with self._store.reading() as reader:
-            equal = equal_releases(reader, identity)
-        return next((c for c in equal if c.status == "reserved" and c.memoized), None)
-
-    def ended_block(self, identity: ReleaseIdentity) -> Charge | None:
-        """A block of this very release of which every part has ended; None without one. For
-        reports that stay the same: of memoized noise, or from devices."""
-        with self._store.reading() as reader:
-            equal = equal_releases(reader, identity)
-        return next((c for c in equal if c.status == "settled" and c.is_block and c.memoized), None)
-
-    def population(self, dataset: str) -> str:
-        """Name of the population of a dataset.
-
-        Raises:
-            LedgerError: for an unknown dataset.
-        """
-        return population_of(self.balances, dataset).name
-
-    def status(self, dataset: str) -> BudgetStatus:
-        """Where the population of a dataset stands."""
-        population, now = self._standing(dataset)
-        return status_of(population, budget_of(population, dataset), now, self._charges(dataset))
-
-    def _standing(self, dataset: str) -> tuple[Population, str]:
-        """The population of a dataset, and what time it is for it."""
-        with self._alone, self._store.reading() as reader:
-            balances = self._current(reader)
-            now = self._time(reader)[0]
-        now = balances.time if jumps(now, balances.time) else max(now, balances.time)
-        return population_of(balances, dataset), now
-
-    def _charges(self, dataset: str) -> Callable[[int], tuple[Charge, ...]]:
-        return lambda period: tuple(self.state.population_of(dataset).charges_of(period))
+# What became of runs, looked up -----------------------------------------------------------
 
 
 def charge_of(reader: Reader, run_id: str, part: str = "") -> Charge:
@@ -544,21 +550,3 @@ def charges_of_release(reader: Reader, key: str, but: str = "") -> list[Charge]:
     """The charges of a release id (`release_key`) as they stand now, but for that of run `but`."""
     runs = (str(row.body["run_id"]) for row in reader.rows_of_release(key))
     return [charge_of(reader, run_id) for run_id in runs if run_id != but]
-
-
-def check_covered(reader: Reader, key: str, release_id: str) -> None:
-    """A LedgerError unless a part of the release is charged, so that its other parts are free.
-
-    An abandoned charge pays for nothing.
-    """
-    if not any(charge.pays for charge in charges_of_release(reader, key)):
-        raise LedgerError(
-            f"no part of release {release_id!r} is charged here, and this part says that another "
-            "one was charged for it. An abandoned charge pays for no part: reserve this one at its "
-            "own price"
-        )
-
-
-def population_of_charge(balances: Balances, charge: Charge) -> Population:
-    """The people of a charge."""
-    return balances.populations[charge.population]

@@ -37,7 +37,7 @@ from typing import Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from beam_ldp import log_events
-from beam_ldp.ledger.rows import NO_HASH, Anchor, ChainHead, Row, read_anchors
+from beam_ldp.ledger.rows import NO_HASH, Anchor, ChainHead, Row
 from beam_ldp.ledger.store import LedgerUnavailableError
 
 ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
@@ -380,14 +380,24 @@ class FileAnchors:
     def all(self) -> list[Anchor]:
         """All anchors of the file.
 
+        A line that its writer was killed in is passed over: it says nothing.
+
         Raises:
-            ValueError: if a whole line is none.
+            ValueError: if a whole line is none; it is named by its number.
             OSError: if it cannot be read.
         """
-        return read_anchors(self._path)
+        found = []
+        for number, line in enumerate(self._path.read_text("utf-8").splitlines(), 1):
+            if not line.strip() or (line.startswith('{"') and not line.rstrip().endswith("}")):
+                continue
+            anchor = _anchor(line)
+            if anchor is None:
+                raise ValueError(f"anchors: line {number} of {self._path} is not an anchor")
+            found.append(anchor)
+        return found
 
 
-def _anchor(line: bytes) -> Anchor | None:
+def _anchor(line: str | bytes) -> Anchor | None:
     try:
         found = Anchor(**json.loads(line))
     except (ValueError, TypeError):

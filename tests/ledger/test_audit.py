@@ -23,9 +23,8 @@ from beam_ldp.ledger.rows import (
     load_private,
     load_public,
     next_row,
-    read_anchors,
-    write_anchors,
 )
+from beam_ldp.ledger.sinks import FileAnchors
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
 from tests.ledger.keys import make_key, private_bytes, public_bytes
@@ -250,12 +249,12 @@ def test_signed_anchors(rows: list[Row], anchor: Anchor) -> None:
 def test_anchors_in_a_file(tmp_path: Path, anchor: Anchor) -> None:
     path = tmp_path / "anchors.jsonl"
     signed = anchor.sign(make_key())
-    write_anchors(path, [anchor])
-    write_anchors(path, [signed])
-    assert read_anchors(path) == [anchor, signed]
+    FileAnchors(path).put(anchor)
+    FileAnchors(path).put(signed)
+    assert FileAnchors(path).all() == [anchor, signed]
     path.write_text('{"count": 1}\n')
     with pytest.raises(ValueError, match="line 1"):
-        read_anchors(path)
+        FileAnchors(path).all()
 
 
 @pytest.mark.parametrize("load", [load_private, load_public])

@@ -10,7 +10,7 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, Population, audit
-from beam_ldp.ledger.admission import capacity, refusal, share_of
+from beam_ldp.ledger.admission import capacity, share_of, status_of
 from beam_ldp.ledger.balances import REPLACE_ONE
 from beam_ldp.ledger.charges import Budget, Quota
 from beam_ldp.ledger.losses import Loss, orders_for
@@ -222,7 +222,7 @@ def test_no_sequence_of_requests_exceeds_a_share_or_exhausts_anothers(
             fits = (
                 own.loss.divergences[0] + cost <= share * full and own.local + local <= share * 10.0
             )
-            refused = refusal(people, 0, loss, local, 1, quota)
+            refused = status_of(people, 0).refusal(loss, local, quota)
             assert fits == (refused is None), refused
             told["refused" if refused else "granted"] += 1
             if refused is not None:

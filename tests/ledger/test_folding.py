@@ -10,7 +10,7 @@ import pytest
 
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account, ExactLoss, ExactSum
-from beam_ldp.ledger.admission import capacity, quota_refusal, refusal, share_of
+from beam_ldp.ledger.admission import capacity, quota_refusal, share_of, status_of
 from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import (
     Budget,
@@ -75,7 +75,7 @@ def test_totals_add_figure_by_figure() -> None:
     one, other = ExactLoss(2), ExactLoss(2)
     one.add(LOSS, 2)
     other.add(Loss((1.0, 2.0), 3.0, 0.125))
-    both = one.plus(other)
+    both = one + other
     assert both.loss == Loss((2.0, 2.5), 6.0, 0.125)
     assert ExactLoss.from_json(both.to_json()).loss == both.loss
     assert one.loss == times(LOSS, 2)  # neither is changed
@@ -139,19 +139,21 @@ def test_what_is_kept_whole_leaves_nothing() -> None:
     found = people(a=0.5, b=0.5)
     assert share_of(found.quotas, "") == 0.0
     assert share_of(found.quotas, "a") == 0.5
-    assert "all without a quota" in str(refusal(found, 0, loss_at_first(found, 1e-3), 0.0))
+    assert "all without a quota" in str(
+        status_of(found, 0).refusal(loss_at_first(found, 1e-3), 0.0)
+    )
     assert quota_refusal(found, 0, Quota("c", 0.0)) is None
     assert "more than the budget" in str(quota_refusal(found, 0, Quota("c", 1e-6)))
 
 
 def test_a_share_is_full_and_not_fuller() -> None:
     found = people(local=8.0, a=0.25)
-    assert refusal(found, 0, loss_at_first(found, 0.25), 2.0, quota="a") is None
-    assert refusal(found, 0, loss_at_first(found, 0.2501), 0.0, quota="a") is not None
-    assert refusal(found, 0, no_loss((0.0,) * 5), 2.001, quota="a") is not None
-    assert refusal(found, 0, loss_at_first(found, 0.75), 6.0) is None
-    assert refusal(found, 0, loss_at_first(found, 0.125), 1.0, 2, quota="a") is None
-    assert refusal(found, 0, loss_at_first(found, 0.125), 1.0, 3, quota="a") is not None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.25), 2.0, quota="a") is None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.2501), 0.0, quota="a") is not None
+    assert status_of(found, 0).refusal(no_loss((0.0,) * 5), 2.001, quota="a") is not None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.75), 6.0) is None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.25), 2.0, quota="a") is None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.375), 3.0, quota="a") is not None
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.05, 1.0, 20.0])
@@ -194,7 +196,7 @@ def test_a_share_is_of_the_first_order_alone(order: int) -> None:
     found.quota_accounts[("a", 0)].spent.add(Loss(tuple(spent), 0.0))
     found.accounts[0] = Account.empty(len(budget.orders))
     more = loss_at_first(found, 0.2)
-    assert (refusal(found, 0, more, 0.0, quota="a") is None) == (order == 1)
+    assert (status_of(found, 0).refusal(more, 0.0, quota="a") is None) == (order == 1)
     assert (quota_refusal(found, 0, Quota("a", 0.3)) is None) == (order == 1)
 
 

@@ -360,13 +360,13 @@ def test_a_run_of_a_pipeline_begins_once(ledger: BudgetLedger) -> None:
     assert begun(ledger, "run", "first") == begun(ledger, "run", "first")  # a retry
     for token, reserved in (("second", charge.attempt), ("third", "another")):
         with pytest.raises(LedgerError, match="began before"):
-            ledger.begin("run", reserved=reserved, attempt=token)
+            ledger.begin("run", attempt=reserved, start=token)
     for attempt in (None, charge.attempt, "second"):
         with pytest.raises(LedgerError, match="name the run of it|took over"):
             ledger.settle("run", EVENT, identity=run, attempt=attempt)
     settled = ledger.settle("run", EVENT, identity=run, attempt="first", tokens=NAMED)
     assert (settled.attempt, settled.attempts) == ("first", 1)
-    assert ledger.begin("run", reserved=charge.attempt, attempt="first") == settled
+    assert ledger.begin("run", attempt=charge.attempt, start="first") == settled
     with pytest.raises(LedgerError, match="is settled, and its charge covers one run"):
         begun(ledger, "run")
     assert audit(ledger.rows()).clean

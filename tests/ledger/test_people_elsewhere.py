@@ -47,8 +47,8 @@ def charged(url: str, store: str) -> BudgetLedger:
 
 
 def found(ledger: BudgetLedger, store: str, ids: Any, key: bytes = KEY) -> AskedElsewhere:
-    (told,) = asked_elsewhere(ids, key, store, LocalFiles(), [ledger.state.populations["visits"]])
-    return told
+    charges = ledger.state.populations["visits"].charges.values()
+    return asked_elsewhere(ids, key, store, LocalFiles(), "visits", charges)
 
 
 def test_everybody_who_was_asked_is_found_once(charged: BudgetLedger, store: str) -> None:
