@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from beam_ldp.ledger import BudgetLedger, LedgerError
-from beam_ldp.pipelines.records.lost_runs import find_lost_runs
-from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_url
+from beam_ldp.pipelines.records.charging import ChargeSettings
+from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
+from beam_ldp.pipelines.records.reserving import ledger_url
 
 
 def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
@@ -23,7 +24,7 @@ def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
         return name  # which is said when it is asked for the charge
     alive = {
         run.note.run_id
-        for run in find_lost_runs(settings.output.folder)
+        for run in find_interrupted_runs(settings.output.folder)
         if run.note.launcher.ended == "under way"
     }
     over = ("abandoned",) if memoized else ("abandoned", "reserved")

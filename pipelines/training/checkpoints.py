@@ -37,7 +37,7 @@ from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.job_files import job_content, jobs_of
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
-from beam_ldp.pipelines.records.lost_runs import (
+from beam_ldp.pipelines.records.interrupted_runs import (
     BEGUN,
     WITHHELD,
     BegunRounds,
