@@ -18,11 +18,11 @@ from unittest import mock
 import attr
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.ledger import BudgetLedger, LedgerState, opening, reserving
+from beam_ldp.ledger import BudgetLedger, LedgerState, kinds, opening, reserving
 from beam_ldp.ledger.charges import release_key
+from beam_ldp.ledger.connection import CHECKPOINT_EVERY
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
-from beam_ldp.ledger.opening import CHECKPOINT_EVERY
-from beam_ldp.ledger.rows import CHECKPOINT, RESERVE, SETTLE, faults, next_row
+from beam_ldp.ledger.rows import faults, next_row
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 100_000)
@@ -73,7 +73,7 @@ def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
     ledger.reserve("visits", "first", EVENT, identity=_identity("first"))
     ledger.settle("first", EVENT, identity=_identity("first"))
     *_, reserved, settled = ledger.rows()
-    books = ledger.books
+    books = ledger.balances
     charges = (rows - books.head.count - open_charges) // 2 + open_charges
     with ledger._store.writing() as appender:
 
@@ -91,12 +91,12 @@ def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
                 "identity_digest": identity.digest.hex(),
                 "release_key": release_key("visits", "visits", identity),
             }
-            append(RESERVE, {**reserved.body, **run, **found})
+            append(kinds.RESERVE, {**reserved.body, **run, **found})
             if i >= open_charges:  # those of the first runs stay open
-                append(SETTLE, {**settled.body, **run})
+                append(kinds.SETTLE, {**settled.body, **run})
             if books.since_checkpoint >= CHECKPOINT_EVERY:
                 told = {name: reserved.body[name] for name in ("time", "writer")}
-                append(CHECKPOINT, {**told, "books": books.to_json()})
+                append(kinds.CHECKPOINT, {**told, "books": books.to_json()})
     ledger._store.close()
     return BudgetLedger(ledger.url)
 

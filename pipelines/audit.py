@@ -258,14 +258,15 @@ def _write_anchor(
     report: AuditReport, book: BudgetLedger, path: Path, sign_with: Path | None
 ) -> None:
     """Append the head, unless the file holds one that the ledger lacks: it would be outdated."""
-    from beam_ldp.ledger.rows import Anchor, load_private, write_anchors
+    from beam_ldp.ledger.rows import Anchor, load_private
     from beam_ldp.ledger.sinks import FileAnchors
 
     head = report.state.head
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     anchor = Anchor(report.state.ledger_id, head.count, head.hash, now)
     try:
-        last = FileAnchors(path).last(anchor.ledger_id)
+        file = FileAnchors(path)
+        last = file.last(anchor.ledger_id)
         fault = None if last is None else last.fault(book.rows(), anchor.ledger_id)
         if fault is not None:
             raise click.UsageError(
@@ -275,7 +276,7 @@ def _write_anchor(
             )
         if sign_with is not None:
             anchor = anchor.sign(load_private(sign_with.read_bytes()))
-        write_anchors(path, [anchor])
+        file.put(anchor)
     except (OSError, ValueError) as error:
         raise click.UsageError(str(error)) from None
 

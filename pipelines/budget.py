@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from beam_ldp.pipelines.views.terminal import console_beside, printable, printed
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount
-    from beam_ldp.ledger.people import AskedElsewhere, Files
+    from beam_ldp.ledger.participants import AskedElsewhere, Files
 
 
 SCHEMA_VERSION = 1
@@ -38,24 +39,34 @@ def ledger_option(command: _COMMAND) -> _COMMAND:
 
 
 @contextmanager
-def ledger_errors() -> Iterator[None]:
-    """What a ledger refuses becomes a usage error that says what to do."""
+def ledger_errors(
+    usage: type[Exception] = click.UsageError, exceeded: type[Exception] | None = None
+) -> Iterator[None]:
+    """What a ledger refuses becomes an error that says what to do.
+
+    Args:
+        usage: raised if its packages are missing, or it is not there, damaged, or not for this.
+        exceeded: raised if the budget does not allow it; default: the same.
+    """
     try:
         from beam_ldp.ledger import (
+            BudgetExceededError,
             LedgerCorruptedError,
             LedgerMissingError,
             LedgerUnavailableError,
         )
     except ImportError:
-        raise click.UsageError(
+        raise usage(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
         ) from None
     try:
         yield
+    except BudgetExceededError as error:
+        raise (exceeded or usage)(str(error)) from None
     except LedgerCorruptedError as error:
-        raise click.UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+        raise usage(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise click.UsageError(str(error)) from None
+        raise usage(str(error)) from None
 
 
 def open_ledger(url: str | None) -> BudgetLedger:
@@ -83,6 +94,48 @@ def budget() -> None:
     """
 
 
+def _on_ledger(command: Callable[..., Any]) -> Callable[..., None]:
+    """Gives a command the ledger that `--ledger` names, and prints what it returns.
+
+    That is budgets, or what was done, as JSON holds it; and what to tell people besides: of
+    budgets before them, also where a program reads them.
+    """
+
+    @wraps(command)
+    def run(ledger: str | None, form: str, **how: Any) -> None:
+        book = open_ledger(ledger)
+        with ledger_errors():
+            found, lines = command(book, **how)
+        if isinstance(found, list):
+            _print(console_beside(form), lines)
+            _show(form, found)
+        elif not _printed(form, found):
+            _print(Console(), lines)
+
+    return run
+
+
+def _recorded(acts: str, *, required: bool = False) -> Callable[[_COMMAND], _COMMAND]:
+    """The options that say who does something and why, for the record."""
+
+    def add(command: _COMMAND) -> _COMMAND:
+        told = {"required": True} if required else {"default": ""}
+        why = click.option("--why", help="reason, for the record, which audits show", **told)
+        return click.option("--by", help=f"who {acts} (default: the login name)")(why(command))
+
+    return add
+
+
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _shown(text: str) -> str:
+    """Text of somebody's as a terminal may show it."""
+    return escape(printable(text))
+
+
 @budget.command("init")
 @click.option("--ledger", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
               help="database to create the ledger in, as for every command")  # fmt: skip
@@ -96,19 +149,13 @@ def init(ledger: str, mlflow_uri: str | None, form: str) -> None:
         from beam_ldp.ledger import BudgetLedger
 
         made = BudgetLedger.create(ledger, mlflow_uri=mlflow_uri)
-    told = {
-        "ledger_id": made.state.ledger_id,
-        "url": made.url,
-        "mlflow_uri": made.mlflow_uri,
-        "anchored_in": made.anchored_in,
-    }
+    uri, place = made.mlflow_uri, made.anchored_in
+    told = {"ledger_id": made.state.ledger_id, "url": made.url, "mlflow_uri": uri,
+            "anchored_in": place}  # fmt: skip
+    lines = [f"ledger {told['ledger_id']} in {escape(made.url)}"]
+    lines += [] if uri is None else [f"its runs are logged to {_shown(uri)}"]
     if not _printed(form, told):
-        console = Console()
-        console.print(f"ledger {told['ledger_id']} in {escape(made.url)}", soft_wrap=True)
-        if made.mlflow_uri is not None:
-            said = escape(printable(made.mlflow_uri))
-            console.print(f"its runs are logged to {said}", soft_wrap=True)
-        console.print(_anchored(made.anchored_in), soft_wrap=True)
+        _print(Console(), [*lines, _anchored(place)])
 
 
 def _anchored(place: str | None) -> str:
@@ -120,7 +167,7 @@ def _anchored(place: str | None) -> str:
             "file:///mnt/other/heads.jsonl or mlflow+https://host (docs/ledger.md, Backups)"
         )
     return (
-        f"its heads are kept in {escape(printable(place))}: a backup that is put back over it is "
+        f"its heads are kept in {_shown(place)}: a backup that is put back over it is "
         "refused here. For other machines, set BEAM_LDP_ANCHORS to a place that all of them reach"
     )
 
@@ -136,10 +183,9 @@ def _anchored(place: str | None) -> str:
 @click.option("--population", help="the people; datasets about the same people share one budget")
 @click.option("--period-days", type=int, help="renew the budget after this number of days")
 @click.option("--chances", type=float, metavar="SHARE",
-              help="share of delta, fixed with the first charge, for events that hold but for a "
-              "chance, committed schedules among them (default: 0.05)")  # fmt: skip
-@click.option("--by", help="who grants it (default: the login name)")
-@click.option("--why", default="", help="reason, for the record, which audits show")
+              help="share of delta, fixed with the first charge, for guarantees that fail with "
+              "small probability, committed schedules among them (default: 0.05)")  # fmt: skip
+@_recorded("grants it")
 @click.option("--new", is_flag=True, help="declares that the dataset is not in the ledger yet")
 @click.option(
     "--people-ids",
@@ -151,38 +197,35 @@ def _anchored(place: str | None) -> str:
 @click.option("--people-store", metavar="DIR", help="folder of keyed hashes that runs left")
 @click.option("--people-key-file", metavar="FILE", help="secret key of those hashes")
 @format_option
+@_on_ledger
 def set_budget(
-    ledger: str | None, dataset: str, new: bool, privacy_unit: str, form: str,
-    people_ids: Path | None, people_store: str | None, people_key_file: str | None, **how: Any,
-) -> None:  # fmt: skip
+    book: BudgetLedger, dataset: str, new: bool, privacy_unit: str, people_ids: Path | None,
+    people_store: str | None, people_key_file: str | None, **how: Any,
+) -> tuple[list[BudgetStatus], list[str]]:  # fmt: skip
     """Grant a budget, or change one. Every change is a row that audits show."""
     looked_up = (people_ids, people_store, people_key_file)
     if any(looked_up) and not (all(looked_up) and new):
         raise click.UsageError(
             "--people-ids, --people-store and --people-key-file must be given together, with --new"
         )
-    book = open_ledger(ledger)
-    with ledger_errors():
-        known = book.state.datasets
-        if dataset not in known and not new:
-            near = get_close_matches(dataset, known, 1, 0.6)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new creates it)")
-        if dataset in known:
-            privacy_unit = book.books.population_of(dataset).privacy_unit
-        elsewhere = charged_elsewhere(book, dataset, how["population"])
-        found = None
-        if people_ids and people_store and people_key_file:
-            found = look_up(book, elsewhere, people_ids, people_store, people_key_file)
-        status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
-    if elsewhere:
-        warn_of_people_elsewhere(console_beside(form), dataset, elsewhere, found)
-    _show(form, [status])
+    known = book.state.datasets
+    if dataset not in known and not new:
+        near = get_close_matches(dataset, known, 1, 0.6)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new creates it)")
+    if dataset in known:
+        privacy_unit = book.balances.population_of(dataset).privacy_unit
+    elsewhere = charged_elsewhere(book, dataset, how["population"])
+    found = None
+    if people_ids and people_store and people_key_file:
+        found = look_up(book, elsewhere, people_ids, people_store, people_key_file)
+    status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
+    return [status], [people_elsewhere(dataset, elsewhere, found)] if elsewhere else []
 
 
 def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
     """Populations that are charged, where a new dataset would make another one."""
-    books = book.books
+    books = book.balances
     if dataset in books.datasets or (population or dataset) in books.populations:
         return []
     return [name for name, held in books.populations.items() if held.charged]
@@ -192,7 +235,7 @@ def look_up(
     book: BudgetLedger, populations: list[str], ids: Path, store: str, key_file: str
 ) -> list[AskedElsewhere]:
     """Which of the people of a file left hashed ids in runs about these populations."""
-    from beam_ldp.ledger.people import asked_elsewhere
+    from beam_ldp.ledger.participants import asked_elsewhere
     from beam_ldp.transforms.device.keyed import read_key
 
     try:
@@ -203,14 +246,15 @@ def look_up(
         raise click.UsageError("--people-ids holds no id")
     key = read_key(key_file, "--people-key-file")
     store = store.removeprefix("file://")
-    held = [book.state.populations[name] for name in populations]
-    return asked_elsewhere(people, key, store, files_at(store), held)
+    files, held = files_at(store), book.state.populations
+    return [
+        asked_elsewhere(people, key, store, files, name, held[name].charges.values())
+        for name in populations
+    ]
 
 
-def warn_of_people_elsewhere(
-    console: Console, dataset: str, elsewhere: list[str], found: list[AskedElsewhere] | None
-) -> None:
-    """Say that a new population's people may be charged already, and what that is known by."""
+def people_elsewhere(dataset: str, elsewhere: list[str], found: list[AskedElsewhere] | None) -> str:
+    """Says that a new population's people may be charged already, and what that is known by."""
     if found is None:
         compared = (
             "Whether they are the same people was not checked: give --people-ids, --people-store "
@@ -220,12 +264,11 @@ def warn_of_people_elsewhere(
         compared = "By hashed ids, " + "; ".join(map(str, found))
     certain = found is not None and all(not f.found and f.known == f.runs for f in found)
     names = ", ".join(elsewhere[:3]) + (" and others" if len(elsewhere) > 3 else "")
-    console.print(
-        f"{'' if certain else '[yellow]warning:[/yellow] '}{escape(printable(dataset))} is a "
-        f"population of its own, with a budget beside that of {escape(printable(names))}, which "
-        "has been charged: for somebody who is in both, the costs add up. "
-        f"{escape(printable(compared))}. The same people share a budget with --population",
-        soft_wrap=True,
+    return (
+        f"{'' if certain else '[yellow]warning:[/yellow] '}{_shown(dataset)} is a population of "
+        f"its own, with a budget beside that of {_shown(names)}, which has been charged: for "
+        f"a person who is in both, the costs add up. {_shown(compared)}. The same people share a "
+        "budget with --population"
     )
 
 
@@ -236,71 +279,60 @@ def warn_of_people_elsewhere(
     "--quota", required=True, metavar="NAME", help="name of the quota: a team, an analyst"
 )
 @click.option("--share", type=float, required=True, help="share of the budget, from 0 to 1")
-@click.option("--by", help="who grants it (default: the login name)")
-@click.option("--why", default="", help="reason, for the record, which audits show")
+@_recorded("grants it")
 @format_option
+@_on_ledger
 def quota(
-    ledger: str | None, dataset: str, quota: str, share: float, by: str | None, why: str, form: str
-) -> None:
+    book: BudgetLedger, dataset: str, quota: str, **how: Any
+) -> tuple[list[BudgetStatus], list[str]]:
     """Reserve a share of a budget for a team, which nobody else can use up.
 
     Runs name it with --quota NAME, composites with ChargeTo(..., quota=NAME). A run that names none
     draws on the part of the budget outside all quotas.
     """
-    book = open_ledger(ledger)
-    with ledger_errors():
-        status = book.set_quota(dataset, quota, share=share, by=by, why=why)
-    _show(form, [status])
+    return [book.set_quota(dataset, quota, **how)], []
 
 
 @budget.command("rename")
 @ledger_option
 @click.argument("dataset")
 @click.argument("to")
-@click.option("--by", help="who renames it (default: the login name)")
-@click.option("--why", default="", help="reason, for the record, which audits show")
+@_recorded("renames it")
 @format_option
-def rename(ledger: str | None, dataset: str, to: str, by: str | None, why: str, form: str) -> None:
+@_on_ledger
+def rename(
+    book: BudgetLedger, dataset: str, to: str, **how: Any
+) -> tuple[dict[str, Any], list[str]]:
     """Rename DATASET to TO. Its people, its budget and its charges stay."""
-    book = open_ledger(ledger)
-    with ledger_errors():
-        book.rename(dataset, to, by=by, why=why)
-    if not _printed(form, {"dataset": to, "formerly": dataset}):
-        said = f"{escape(printable(dataset))} is {escape(printable(to))} now"
-        Console().print(said, soft_wrap=True)
+    book.rename(dataset, to, **how)
+    return {"dataset": to, "formerly": dataset}, [f"{_shown(dataset)} is {_shown(to)} now"]
 
 
 @budget.command("accept-time")
 @ledger_option
-@click.option("--why", required=True, help="reason, for the record, which audits show")
-@click.option("--by", help="who accepts it (default: the login name)")
+@_recorded("accepts it", required=True)
 @format_option
-def accept_time(ledger: str | None, why: str, by: str | None, form: str) -> None:
+@_on_ledger
+def accept_time(book: BudgetLedger, **how: Any) -> tuple[dict[str, Any], list[str]]:
     """Confirm that this machine's clock is right, although the last row is more than 32 days old.
 
     Only ledgers in SQLite need it: PostgreSQL has a clock of its own.
     """
-    book = open_ledger(ledger)
-    with ledger_errors():
-        now = book.accept_time(why=why, by=by)
-    if not _printed(form, {"time": now}):
-        Console().print(f"the ledger continues at {now}", soft_wrap=True)
+    now = book.accept_time(**how)
+    return {"time": now}, [f"the ledger continues at {now}"]
 
 
 @budget.command("show")
 @ledger_option
 @click.option("--dataset", help="whose budget (default: all)")
 @format_option
-def show(ledger: str | None, dataset: str | None, form: str) -> None:
+@_on_ledger
+def show(book: BudgetLedger, dataset: str | None) -> tuple[list[BudgetStatus], list[str]]:
     """Show what is spent, reserved and left, and what the next run of each kind would cost."""
-    book = open_ledger(ledger)
-    with ledger_errors():
-        names = [dataset] if dataset else _one_per_population(book)
-        found = [book.status(name) for name in names]
-    if not found:
-        said = "no budget has been granted yet: see `beam-ldp budget set`"
-        console_beside(form).print(said)
-    _show(form, found)
+    granted = [p for p in book.balances.populations.values() if p.budget is not None]
+    names = [dataset] if dataset else [min(population.datasets) for population in granted]
+    said = [] if names else ["no budget has been granted yet: see `beam-ldp budget set`"]
+    return [book.status(name) for name in names], said
 
 
 @budget.command("people")
@@ -309,29 +341,28 @@ def show(ledger: str | None, dataset: str | None, form: str) -> None:
 @click.option("--people-store", required=True, metavar="DIR",
               help="folder of keyed hashes, the same as in the runs")  # fmt: skip
 @format_option
-def people(ledger: str | None, dataset: str, people_store: str, form: str) -> None:
+@_on_ledger
+def people(
+    book: BudgetLedger, dataset: str, people_store: str
+) -> tuple[list[BudgetStatus], list[str]]:
     """Count what each person was charged locally, from the keyed hashes that runs left.
 
     Runs with --people-store do so themselves when they end; this command is for programs that use
     the library, and for runs whose ledger could not be reached. It needs no key and is safe to
     repeat.
     """
-    book = open_ledger(ledger)
-    with ledger_errors():
-        counted = book.count_people(
-            dataset, people_store.removeprefix("file://"), files=files_at(people_store)
-        )
-        status = book.status(dataset)
-    console = console_beside(form)
-    for run_id, why in counted.left_out.items():
-        said = escape(printable(run_id))
-        console.print(f"run {said} counts as if everybody had taken part: {why}", soft_wrap=True)
-    _show(form, [status])
+    store = people_store.removeprefix("file://")
+    counted = book.count_people(dataset, store, files=files_at(people_store))
+    said = [
+        f"run {_shown(run_id)} counts as if everybody had taken part: {why}"
+        for run_id, why in counted.left_out.items()
+    ]
+    return [book.status(dataset)], said
 
 
 def files_at(store: str) -> Files:
     """Access to a folder of hashes; Beam is loaded only where it is needed."""
-    from beam_ldp.ledger.people import LocalFiles
+    from beam_ldp.ledger.participants import LocalFiles
 
     if "://" not in store.removeprefix("file://"):
         return LocalFiles()
@@ -350,12 +381,12 @@ def files_at(store: str) -> Files:
 @click.argument("row", type=int)
 @click.option("--sign-with", type=click.Path(path_type=Path), required=True,
               help="the auditor's private key (PEM)")  # fmt: skip
-@click.option("--why", required=True, help="reason, for the record, which audits show")
-@click.option("--by", help="who accepts it (default: the login name)")
+@_recorded("accepts it", required=True)
 @format_option
+@_on_ledger
 def accept(
-    ledger: str | None, row: int, sign_with: Path, why: str, by: str | None, form: str
-) -> None:
+    book: BudgetLedger, row: int, sign_with: Path, **how: Any
+) -> tuple[dict[str, Any], list[str]]:
     """Accept, as the auditor, a change of a budget; audits name it by its ROW.
 
     A budget that was raised after something was charged is a fault in every audit, until the
@@ -363,15 +394,12 @@ def accept(
     """
     from beam_ldp.ledger.rows import load_private
 
-    book = open_ledger(ledger)
-    with ledger_errors():
-        try:
-            key = load_private(sign_with.read_bytes())
-        except OSError as error:
-            raise click.UsageError(str(error)) from None
-        book.accept(row, key, why=why, by=by)
-    if not _printed(form, {"row": row, "accepted": True}):
-        Console().print(f"row {row} is accepted", soft_wrap=True)
+    try:
+        key = load_private(sign_with.read_bytes())
+    except OSError as error:
+        raise click.UsageError(str(error)) from None
+    book.accept(row, key, **how)
+    return {"row": row, "accepted": True}, [f"row {row} is accepted"]
 
 
 @budget.command("abandon")
@@ -382,18 +410,14 @@ def accept(
               help="declares that no device randomized anything: returns the local epsilon "
               "too")  # fmt: skip
 @format_option
-def abandon(ledger: str | None, run_id: str, why: str, never_began: bool, form: str) -> None:
+@_on_ledger
+def abandon(
+    book: BudgetLedger, run_id: str, why: str, never_began: bool
+) -> tuple[dict[str, Any], list[str]]:
     """Return what a run reserved, but only if provably nothing of it was released."""
-    book = open_ledger(ledger)
-    with ledger_errors():
-        charge = book.abandon(run_id, randomized=not never_began, why=why)
-    if not _printed(form, {"run_id": run_id, "status": charge.status}):
-        Console().print(f"run {escape(run_id)} is {charge.status}", soft_wrap=True)
-
-
-def _one_per_population(book: BudgetLedger) -> list[str]:
-    state = book.books
-    return [min(p.datasets) for p in state.populations.values() if p.budget is not None]
+    charge = book.abandon(run_id, randomized=not never_began, why=why)
+    done = {"run_id": run_id, "status": charge.status}
+    return done, [f"run {escape(run_id)} is {charge.status}"]
 
 
 def _printed(form: str, told: dict[str, Any]) -> bool:
@@ -414,8 +438,7 @@ def _show(form: str, found: list[BudgetStatus]) -> None:
 def show_status(console: Console, status: BudgetStatus) -> None:
     """A budget for people: a bar, what it holds, and what comes next."""
     granted = status.budget
-    names = escape(printable(", ".join(status.datasets)))
-    unit = escape(printable(status.privacy_unit))
+    names, unit = _shown(", ".join(status.datasets)), _shown(status.privacy_unit)
     console.print(f"\n[bold]{names}[/bold]  protects one {unit}")
     console.print(_bar(status.spent, status.reserved, granted.epsilon))
     period = "" if granted.period_days is None else (
@@ -429,10 +452,10 @@ def show_status(console: Console, status: BudgetStatus) -> None:
     limit = "no limit" if granted.local_epsilon is None else f"of {granted.local_epsilon:g}"
     local = number(status.local_committed)
     console.print(
-        f"local epsilons per {unit}: {local} {limit}, for somebody who took part in everything"
+        f"local epsilons per {unit}: {local} {limit}, for a person who took part in everything"
     )
     for held in status.quotas:
-        console.print(f"{held.share:g} of it is reserved for {escape(printable(held.name))}")
+        console.print(f"{held.share:g} of it is reserved for {_shown(held.name)}")
     if status.people is not None:
         show_people(console, status, status.people, unit)
     kinds = next_runs(status)
@@ -441,8 +464,7 @@ def show_status(console: Console, status: BudgetStatus) -> None:
         for heading in ("like run", "what it asks", "epsilon then", "more of them that fit"):
             table.add_column(heading, overflow="fold")
         for charge, epsilon, left in kinds:
-            named = [charge.run_id, charge.about.get("question", "")]
-            cells = [escape(printable(text)) for text in named]
+            cells = map(_shown, (charge.run_id, charge.about.get("question", "")))
             table.add_row(*cells, number(epsilon), f"{left:,}")
         console.print(table)
 
@@ -499,7 +521,7 @@ def next_runs(status: BudgetStatus, most: int = 5) -> list[tuple[Charge, float, 
 def _json(status: BudgetStatus) -> dict[str, Any]:
     """For programs; null where a local epsilon is infinite, since only a shuffler or a server was
     trusted."""
-    from beam_ldp.ledger.charges import finite
+    from beam_ldp.ledger.losses import finite
 
     granted = status.budget
     return {
@@ -548,17 +570,15 @@ def _json(status: BudgetStatus) -> dict[str, Any]:
               help="upper bound on what the lost rows cost each person, as a sum of local "
               "epsilons; a fault in audits until the auditor accepts row 0 (default: charge the "
               "whole budget)")  # fmt: skip
-@click.option("--why", required=True, help="reason, for the record, which audits show permanently")
-@click.option("--by", help="who decides this (default: the login name)")
+@_recorded("decides this", required=True)
 @format_option
 def succeed(
     old: str,
     new: str,
     anchors: tuple[str, ...],
     lost_local_epsilon: float | None,
-    why: str,
-    by: str | None,
     form: str,
+    **how: Any,
 ) -> None:
     """Create a ledger that continues a damaged one.
 
@@ -573,8 +593,6 @@ def succeed(
       beam-ldp budget succeed --from sqlite:///damaged.db --ledger sqlite:///privacy.db \\
         --anchors /auditor/anchors.jsonl --why "the disk of the old one failed"
     """
-    from beam_ldp.pipelines.budget import ledger_errors
-
     with ledger_errors():
         from beam_ldp.ledger.sinks import open_anchors, open_sink, usual_anchors
         from beam_ldp.ledger.store import RowStore
@@ -585,14 +603,8 @@ def succeed(
         except OSError as error:
             raise click.UsageError(f"--anchors cannot be read ({error})") from None
         store, anchoring = RowStore(new), open_anchors()  # which may refuse to be opened
-        found = make(
-            RowStore(old),
-            store,
-            why=why,
-            by=by,
-            lost_local_epsilon=lost_local_epsilon,
-            anchors=known,
-        )
+        lost = {"lost_local_epsilon": lost_local_epsilon, "anchors": known}
+        found = make(RowStore(old), store, **lost, **how)
         rows = store.rows()
         ledger_id, head = str(rows[0].body["ledger_id"]), rows[-1].head
         anchoring = anchoring or usual_anchors(ledger_id)
@@ -600,12 +612,6 @@ def succeed(
             anchoring.after_append(ledger_id, head, store.row)
     said = [*found.told(), *found.leniencies()]
     told = {"ledger_id": ledger_id, "url": store.shown_url, "succeeds": found.to_json()}
-    if _printed(form, {**told, "said": said}):
-        return
-    console = Console()
-    console.print(
-        f"ledger {ledger_id} in {escape(store.shown_url)} succeeds {found.ledger_id}",
-        soft_wrap=True,
-    )
-    for line in said:
-        console.print(f"  {escape(printable(line))}", soft_wrap=True)
+    if not _printed(form, {**told, "said": said}):
+        made = f"ledger {ledger_id} in {escape(store.shown_url)} succeeds {found.ledger_id}"
+        _print(Console(), [made, *(f"  {_shown(line)}" for line in said)])

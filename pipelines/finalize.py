@@ -21,7 +21,7 @@ from beam_ldp.pipelines.views.terminal import (
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-    from beam_ldp.pipelines.records.lost_runs import LostRun
+    from beam_ldp.pipelines.records.interrupted_runs import InterruptedRun
     from mlflow_ldp import LoggedRun
 
 DONE, NOT_YET = 0, 1
@@ -80,7 +80,7 @@ def _finalized(
     ended: bool,
 ) -> tuple[int, dict[str, Any]]:
     """What the command does; its exit code, and what it did for programs."""
-    code = settle_lost_runs(output, ledger, console, ended)
+    code = settle_interrupted(output, ledger, console, ended)
     record = read_record(output)
     if record is None:
         if code is None:
@@ -143,7 +143,7 @@ def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) 
 
 def _leftovers(output: str) -> str:
     """What lies beside an output of which nobody knows whose it is, in a sentence."""
-    from beam_ldp.pipelines.records.lost_runs import unknown_leftovers
+    from beam_ldp.pipelines.records.interrupted_runs import unknown_leftovers
 
     found = unknown_leftovers(output)
     if not found:
@@ -204,21 +204,23 @@ def read_record(output: str) -> dict[str, Any] | None:
 # Lost runs ----------------------------------------------------------------------------------------
 
 
-def settle_lost_runs(output: str, ledger: str | None, console: Console, ended: bool) -> int | None:
+def settle_interrupted(
+    output: str, ledger: str | None, console: Console, ended: bool
+) -> int | None:
     """End the charges of runs that were lost on the way to this output, and remove what they left.
 
     Returns:
         The exit code so far; None if there is no such run.
     """
     from beam_ldp.pipelines import outputs
-    from beam_ldp.pipelines.records.lost_runs import find_lost_runs, unknown_leftovers
+    from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs, unknown_leftovers
     from beam_ldp.transforms.files import check_store
 
     try:
         check_store(output)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    lost = find_lost_runs(output, declared=ended)
+    lost = find_interrupted_runs(output, declared=ended)
     book = open_ledger(ledger) if any(run.note.run_id for run in lost) else None
     codes = [_end(run, book, console) for run in lost]
     for folder in unknown_leftovers(output) if ended else ():
@@ -228,7 +230,7 @@ def settle_lost_runs(output: str, ledger: str | None, console: Console, ended: b
     return max(codes, default=None)
 
 
-def _end(run: LostRun, book: BudgetLedger | None, console: Console) -> int:
+def _end(run: InterruptedRun, book: BudgetLedger | None, console: Console) -> int:
     name = escape(printable(run.note.run_id or f"of {run.output}, which is not charged,"))
 
     def say(what: str) -> None:
@@ -256,7 +258,7 @@ def _end(run: LostRun, book: BudgetLedger | None, console: Console) -> int:
         return _end_reserved(run, book, say)
 
 
-def _end_uncharged(run: LostRun, say: Any) -> int:
+def _end_uncharged(run: InterruptedRun, say: Any) -> int:
     """What a run left that no ledger knows: published if it was finished, else removed."""
     from beam_ldp.pipelines.outputs import OutputError
 
@@ -280,7 +282,7 @@ def _end_uncharged(run: LostRun, say: Any) -> int:
     return DONE
 
 
-def _end_overtaken(run: LostRun, charge: Charge, say: Any) -> int:
+def _end_overtaken(run: InterruptedRun, charge: Charge, say: Any) -> int:
     """What a start left whose charge has ended, or is another start's by now."""
     is_open = charge.status == "reserved"
     if run.note.rounds is not None:
@@ -294,7 +296,7 @@ def _end_overtaken(run: LostRun, charge: Charge, say: Any) -> int:
     return DONE
 
 
-def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
+def _publish(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     """Settle and publish what a run had finished, when the ledger or the launcher was lost."""
     from beam_ldp.ledger import BudgetExceededError, LedgerError
     from beam_ldp.pipelines.outputs import OutputError
@@ -322,7 +324,7 @@ def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
     return DONE
 
 
-def _is_there(run: LostRun) -> bool:
+def _is_there(run: InterruptedRun) -> bool:
     """Whether the output holds the same reports of the same charge."""
     there, left = read_record(run.output) or {}, run.record or {}
     return all(there.get(name) == left.get(name) for name in ("run_id", "identity_digest")) and (
@@ -331,7 +333,7 @@ def _is_there(run: LostRun) -> bool:
     )
 
 
-def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
+def _end_reserved(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     from beam_ldp.launcher import Launcher
     from beam_ldp.pipelines.records import charging
 
@@ -380,18 +382,18 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
     return NOT_YET
 
 
-def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
+def _end_training(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     """A lost training is charged for the rounds that began; as a whole, if that is not known.
 
     Of ledger, file and checkpoint the one counts that knows of most: an older copy lowers nothing.
     The ledger alone says what a round costs: a file that was changed lowers nothing either.
     """
-    from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
+    from beam_ldp.pipelines.records.interrupted_runs import RoundsPrice
     from beam_ldp.pipelines.training.checkpoints import most_begun
 
     run_id, noted = run.note.run_id, run.note.rounds
     charge = book.charge(run_id)
-    price = LostRoundsPrice.reserved(charge)
+    price = RoundsPrice.reserved(charge)
     attempt = run.note.attempt_of(charge)
     begun = most_begun(run.staging, run.begun, charge.rounds_begun)
     if begun == 0 and run.record is not None:

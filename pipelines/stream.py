@@ -36,7 +36,7 @@ from beam_ldp.pipelines.jobs.watch import (
 )
 from beam_ldp.pipelines.programs import DONE, FAILED
 from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress

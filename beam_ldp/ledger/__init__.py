@@ -4,17 +4,17 @@ Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 """
 
 from beam_ldp.ledger.accounts import PeopleCount
+from beam_ldp.ledger.admission import BudgetStatus
 from beam_ldp.ledger.auditing import AuditReport, Check, audit
-from beam_ldp.ledger.books import Books, Population
+from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
-from beam_ldp.ledger.deciding import BudgetStatus
 from beam_ldp.ledger.ledger import BudgetLedger
-from beam_ldp.ledger.people import DamagedTagsError, PeopleKey, record_people
+from beam_ldp.ledger.participants import DamagedTagsError, PeopleKey, record_people
 from beam_ldp.ledger.rows import (
     Anchor,
     BlockUsedUpError,
     BudgetExceededError,
-    Head,
+    ChainHead,
     LedgerCorruptedError,
     LedgerError,
     ReleasedBeforeError,
@@ -30,7 +30,7 @@ __all__ = [
     "AnchorError",
     "AuditReport",
     "BlockUsedUpError",
-    "Books",
+    "Balances",
     "Budget",
     "BudgetExceededError",
     "BudgetLedger",
@@ -38,7 +38,7 @@ __all__ = [
     "Charge",
     "Check",
     "DamagedTagsError",
-    "Head",
+    "ChainHead",
     "LedgerCorruptedError",
     "LedgerError",
     "LedgerMissingError",

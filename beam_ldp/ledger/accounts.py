@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.ledger import kinds
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.losses import Loss, read_loss
-from beam_ldp.ledger.people import NUM_SHARDS, AskedPeople, Files, folder_of
-from beam_ldp.ledger.rows import ABANDON, REPLACE, RESERVE, SETTLE
+from beam_ldp.ledger.participants import NUM_SHARDS, AskedPeople, Files, folder_of
 
 # Exact sums of floats: what was added can be taken away again, in any order, without a trace.
 #
@@ -26,10 +26,10 @@ _UNIT = 1074  # every finite float is a whole multiple of 2^-1074
 
 
 @dataclass
-class Sum:
+class ExactSum:
     """An exact sum of floats >= 0; infinite ones are counted.
 
-    >>> total = Sum()
+    >>> total = ExactSum()
     >>> total.add(0.1); total.add(1e300); total.add(1e300, -1)
     >>> total.value
     0.1
@@ -45,6 +45,9 @@ class Sum:
             return
         above, below = value.as_integer_ratio()
         self.finite += count * (above << (_UNIT + 1 - below.bit_length()))
+
+    def __add__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.finite + other.finite, self.infinite + other.infinite)
 
     @property
     def value(self) -> float:
@@ -65,7 +68,7 @@ class Sum:
         return f"{self.finite >> zeros:x}:{zeros}:{self.infinite}"
 
     @classmethod
-    def from_json(cls, told: str) -> Sum:
+    def from_json(cls, told: str) -> ExactSum:
         """Inverse of `to_json`."""
         digits, zeros, infinite = told.split(":")
         if not 0 <= int(zeros) <= 1 << 14:
@@ -73,11 +76,11 @@ class Sum:
         return cls(int(digits, 16) << int(zeros), int(infinite))
 
 
-class Total:
+class ExactLoss:
     """An exact sum of losses at the same orders."""
 
-    def __init__(self, orders: int, sums: list[Sum] | None = None) -> None:
-        self._sums = sums or [Sum() for _ in range(orders + 2)]  # `Loss.figures`
+    def __init__(self, orders: int, sums: list[ExactSum] | None = None) -> None:
+        self._sums = sums or [ExactSum() for _ in range(orders + 2)]  # `Loss.figures`
 
     def add(self, loss: Loss, count: int = 1) -> None:
         """Add a loss so many times; a negative count takes it away."""
@@ -87,21 +90,17 @@ class Total:
     @property
     def loss(self) -> Loss:
         """The sum, each figure rounded up."""
-        *divergences, pure, failure = (total.value for total in self._sums)
-        return Loss(tuple(divergences), pure, failure)
+        return Loss.of(total.value for total in self._sums)
 
     def to_json(self) -> list[str]:
         return [total.to_json() for total in self._sums]
 
     @classmethod
-    def from_json(cls, told: list[str]) -> Total:
-        return cls(len(told) - 2, [Sum.from_json(text) for text in told])
+    def from_json(cls, told: list[str]) -> ExactLoss:
+        return cls(len(told) - 2, [ExactSum.from_json(text) for text in told])
 
-    def plus(self, other: Total) -> Total:
-        """The sum of both."""
-        pairs = zip(self._sums, other._sums, strict=True)
-        both = [Sum(a.finite + b.finite, a.infinite + b.infinite) for a, b in pairs]
-        return Total(0, both)
+    def __add__(self, other: ExactLoss) -> ExactLoss:
+        return ExactLoss(0, [a + b for a, b in zip(self._sums, other._sums, strict=True)])
 
 
 # What is spent and reserved in one period: running totals, exact, that rows add to --------
@@ -122,72 +121,64 @@ class Account:
         charges: reservations so far.
     """
 
-    spent: Total
-    reserved: Total
-    local_spent: Sum = field(default_factory=Sum)
-    local_reserved: Sum = field(default_factory=Sum)
+    spent: ExactLoss
+    reserved: ExactLoss
+    local_spent: ExactSum = field(default_factory=ExactSum)
+    local_reserved: ExactSum = field(default_factory=ExactSum)
     open: int = 0
     charges: int = 0
 
     @classmethod
     def empty(cls, orders: int) -> Account:
-        return cls(Total(orders), Total(orders))
+        return cls(ExactLoss(orders), ExactLoss(orders))
 
     @property
     def loss(self) -> Loss:
         """All that is spent or reserved."""
-        return self.spent.plus(self.reserved).loss
+        return (self.spent + self.reserved).loss
 
     @property
     def local(self) -> float:
-        """What somebody lost locally, at worst, who took part in everything."""
-        both = Sum(
-            self.local_spent.finite + self.local_reserved.finite,
-            self.local_spent.infinite + self.local_reserved.infinite,
-        )
-        return both.value
+        """What a person lost locally, at worst, who took part in everything."""
+        return (self.local_spent + self.local_reserved).value
 
     def take(self, kind: str, body: dict[str, Any]) -> None:
         """Add what a row of a charge adds."""
-        if kind == RESERVE:
+        if kind == kinds.RESERVE:
             count = int(body["count"])
             self.reserved.add(Loss.from_json(body["loss"]), count)
             self.local_reserved.add(read_loss(body["local_epsilon"]), count)
             self.open += count
             self.charges += 1
-        elif kind in (SETTLE, ABANDON):
+        elif kind in (kinds.SETTLE, kinds.ABANDON):
             count = int(body["count"])
             self.reserved.add(Loss.from_json(body["gives_back"]), -count)
             self.local_reserved.add(read_loss(body["gives_back_local"]), -count)
             self.local_spent.add(read_loss(body["local_epsilon"]), count)
             self.open -= count
-            if kind == SETTLE:
+            if kind == kinds.SETTLE:
                 self.spent.add(Loss.from_json(body["loss"]), count)
-        elif kind == REPLACE:
+        elif kind == kinds.REPLACE:
             self.spent.add(Loss.from_json(body["gives_back"]), -1)
             self.spent.add(Loss.from_json(body["loss"]))
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint holds it."""
-        return {
-            "spent": self.spent.to_json(),
-            "reserved": self.reserved.to_json(),
-            "local_spent": self.local_spent.to_json(),
-            "local_reserved": self.local_reserved.to_json(),
-            "open": self.open,
-            "charges": self.charges,
-        }
+        sums = {name: getattr(self, name).to_json() for name in _SUMS}
+        return {**sums, "open": self.open, "charges": self.charges}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Account:
-        return cls(
-            Total.from_json(told["spent"]),
-            Total.from_json(told["reserved"]),
-            Sum.from_json(told["local_spent"]),
-            Sum.from_json(told["local_reserved"]),
-            int(told["open"]),
-            int(told["charges"]),
-        )
+        sums = {name: kind.from_json(told[name]) for name, kind in _SUMS.items()}
+        return cls(**sums, open=int(told["open"]), charges=int(told["charges"]))
+
+
+_SUMS: dict[str, Any] = {
+    "spent": ExactLoss,
+    "reserved": ExactLoss,
+    "local_spent": ExactSum,
+    "local_reserved": ExactSum,
+}
 
 
 # How much each person was charged locally: counted from tags, as a row of the ledger holds it.
@@ -237,15 +228,9 @@ class PeopleCount:
 
     def to_json(self) -> dict[str, Any]:
         """As a row holds it."""
-        return {
-            "maximum": self.maximum,
-            "distribution": [list(pair) for pair in self.distribution],
-            "num_people": self.num_people,
-            "covered": [list(pair) for pair in self.covered],
-            "key_id": self.key_id,
-            "digest": self.digest,
-            "exact": self.exact,
-        }
+        told = {name: value for name, value in vars(self).items() if name != "left_out"}
+        pairs = {name: list(map(list, told[name])) for name in ("distribution", "covered")}
+        return {**told, **pairs}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> PeopleCount:
@@ -283,9 +268,9 @@ class PeopleCount:
             raise ValueError("the sums of people must be the sums of charges")
 
 
-def covered_local(counted: PeopleCount, charges: Mapping[int, Charge]) -> Sum:
+def covered_local(counted: PeopleCount, charges: Mapping[int, Charge]) -> ExactSum:
     """The sum of the local epsilons of the charges that are counted, exactly."""
-    total = Sum()
+    total = ExactSum()
     for number in counted.numbers:
         total.add(charges[number].local_epsilon, charges[number].count)
     return total

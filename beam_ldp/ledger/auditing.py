@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
+from beam_ldp.ledger import kinds
 from beam_ldp.ledger.accounts import PeopleCount
+from beam_ldp.ledger.admission import status_of
 from beam_ldp.ledger.charges import Charge
-from beam_ldp.ledger.deciding import epsilon_of
+from beam_ldp.ledger.connection import signer_of
 from beam_ldp.ledger.losses import event_digest, released
-from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.recomputing import CumulativePoint as CumulativePoint
 from beam_ldp.ledger.recomputing import (
     Replay,
@@ -29,10 +30,11 @@ from beam_ldp.ledger.recomputing import (
     charged_twice,
     free_parts,
     price,
+    reservations,
     stated_by,
     two_questions,
 )
-from beam_ldp.ledger.rows import REPLACE, RESERVE, SETTLE, Anchor, Row, faults
+from beam_ldp.ledger.rows import Anchor, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
 from beam_ldp.verifier.verify import CONFIRMED, REFUTED, verify
@@ -204,11 +206,11 @@ def _id(state: LedgerState, rows: Sequence[Row]) -> str:
 def _prices(state: LedgerState, repricing: Repricing) -> dict[str, float]:
     """Per run, the recomputed price at the delta that was printed for it."""
     found = {}
-    for charge in _charges(state):
+    for charge in reservations(state):
         delta = charge.about.get("delta")
-        budget = state.populations[charge.population].budget
-        if charge.settled is not None and isinstance(delta, (int, float)) and budget is not None:
-            epsilon = repricing.epsilon(charge.settled, budget.orders, float(delta))
+        orders = state.populations[charge.population].granted.orders
+        if charge.settled is not None and isinstance(delta, (int, float)):
+            epsilon = repricing.epsilon(charge.settled, orders, float(delta))
             if epsilon is not None:
                 found[charge.run_id] = epsilon
     return found
@@ -221,13 +223,13 @@ def _priced(repricing: Repricing, state: LedgerState) -> Check:
     total, done = len(repricing.stated), len(repricing.answers)
     if done < total:
         said.append(f"{done:,} of {total:,} distinct events were recomputed, drawn at random")
-    return _check(name, faults) if faults else Check(name, "passed", tuple(said))
+    return _check(name, faults, () if faults else said)
 
 
 def _quotas(replay: Replay) -> Check:
     name = "no share of a budget was exceeded"
     if not any(population.quotas for population in replay.state.populations.values()):
-        return Check(name, "no evidence", ("no share is kept for anybody",))
+        return _nothing(name, "no share is kept for anybody")
     return _check(name, replay.quotas)
 
 
@@ -243,11 +245,9 @@ def _clocks(replay: Replay, rows: Sequence[Row], anchors: Sequence[Anchor]) -> C
                     f"row {anchor.count - 1} says {time}, and was there at {anchor.time}: a clock "
                     "was ahead, and budgets may have been granted anew by it"
                 )
-    if findings:
-        return Check(name, "failed", (*findings, *replay.clocks))
     if not anchors:
-        return Check(name, "no evidence", ("no anchor was given", *replay.clocks))
-    return Check(name, "passed", tuple(replay.clocks))
+        return _nothing(name, "no anchor was given", *replay.clocks)
+    return _check(name, findings, replay.clocks)
 
 
 def _later(time: str, anchored: str) -> bool:
@@ -272,23 +272,26 @@ def _signed(rows: Sequence[Row]) -> Check:
         unsigned += key is None
         keys.add(key)
     keys.discard(None)
-    if findings:
-        return _check(name, findings)
-    if not keys:
-        return Check(name, "no evidence", ("no row is signed by its writer",))
+    if not keys and not findings:
+        return _nothing(name, "no row is signed by its writer")
     said = f"{len(rows) - unsigned:,} of {len(rows):,} rows, by {len(keys)} keys"
-    return Check(name, "passed", (said,))
+    return _check(name, findings, () if findings else (said,))
 
 
-def _check(name: str, findings: Sequence[str]) -> Check:
-    return Check(name, "failed" if findings else "passed", tuple(findings))
+def _check(name: str, findings: Iterable[str], told: Iterable[str] = ()) -> Check:
+    """A check that fails with findings; behind them, what else an auditor should know."""
+    findings = tuple(findings)
+    return Check(name, "failed" if findings else "passed", (*findings, *told))
+
+
+def _nothing(name: str, *why: str) -> Check:
+    return Check(name, "no evidence", why)
 
 
 def _raised(replay: Replay, key: Ed25519PublicKey | None) -> Check:
     """Raises after the fact. What the auditor has accepted is told, and is no fault."""
-    name = "no budget was raised to make room for what was spent"
-    faults, accepted = _judged(replay.raised, replay.state, key)
-    return Check(name, "failed" if faults else "passed", (*faults, *accepted))
+    judged = _judged(replay.raised, replay.state, key)
+    return _check("no budget was raised to make room for what was spent", *judged)
 
 
 def _judged(
@@ -322,7 +325,7 @@ def _anchored(
             "no anchor was given: there is no evidence against an operator who cut the tail or "
             "wrote everything anew"
         )
-        return Check(name, "no evidence", (why,)), None
+        return _nothing(name, why), None
     findings, sound = [], []
     for anchor, is_ours in [*((a, True) for a in anchors or ()), *((a, False) for a in elsewhere)]:
         fault = anchor.fault(rows, ledger_id)
@@ -338,28 +341,21 @@ def _anchored(
     if best is None:
         return _check(name, findings), Coverage(0, len(rows), "")
     found = Coverage(best.count, len(rows), best.time)
-    charged = any(row.kind == RESERVE for row in rows)
+    charged = any(row.kind == kinds.RESERVE for row in rows)
     if len(rows) - best.count > lag:
         findings.append(f"the anchors are stale: {found}; at most {lag:,} rows may have none")
-    elif charged and not any(row.kind == RESERVE for row in rows[: best.count]):
+    elif charged and not any(row.kind == kinds.RESERVE for row in rows[: best.count]):
         findings.append(f"the anchors are stale: {found}, and no charge")
-    if findings:
-        return _check(name, findings), found
-    return Check(name, "passed", (str(found),)), found
-
-
-def _charges(state: LedgerState) -> list[Charge]:
-    found = [c for p in state.populations.values() for c in p.charges.values()]
-    return sorted(found, key=lambda charge: charge.number)
+    return _check(name, findings, () if findings else (str(found),)), found
 
 
 def _overspent(state: LedgerState) -> list[str]:
-    return [f"run {c.run_id!r} of {c.dataset!r}" for c in _charges(state) if c.overspent]
+    return [f"run {c.run_id!r} of {c.dataset!r}" for c in reservations(state) if c.overspent]
 
 
 def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
     findings, seen = [], 0
-    for charge in _charges(state):
+    for charge in reservations(state):
         printed, price = charge.about.get("epsilon"), prices.get(charge.run_id)
         if price is None or not isinstance(printed, (int, float)):
             continue
@@ -371,7 +367,7 @@ def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
             )
     name = "every privacy cost that was printed is at least that of what was released"
     if not seen:
-        return Check(name, "no evidence", ("no run says what it printed",))
+        return _nothing(name, "no run says what it printed")
     return _check(name, findings)
 
 
@@ -382,9 +378,9 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
     need no accountant either (basic composition, also of releases that were chosen adaptively).
     """
     name = "an independent program confirms each certificate of a release"
-    settled = [c for c in _charges(state) if c.settled is not None and c.about.get("certificate")]
+    settled = [c for c in reservations(state) if c.settled and c.about.get("certificate")]
     if not settled:
-        return Check(name, "no evidence", ("no run left a certificate",))
+        return _nothing(name, "no run left a certificate")
     chosen = settled if sample is None else settled[:: -(-len(settled) // sample)]
     told, refuted = [], False
     confirmed: dict[str, list[Mapping[str, Any]]] = {}
@@ -401,7 +397,7 @@ def _certified(state: LedgerState, sample: int | None) -> Check:
     if len(chosen) < len(settled):
         told.append(f"{len(chosen):,} of {len(settled):,} certificates were read")
         return Check(name, "failed" if refuted else "passed", tuple(told))
-    settlements = Counter(c.population for c in _charges(state) if c.settled is not None)
+    settlements = Counter(c.population for c in reservations(state) if c.settled is not None)
     for people, abouts in confirmed.items():
         epsilon = math.fsum(about["epsilon"] for about in abouts)
         delta = math.fsum(about["delta"] for about in abouts)
@@ -420,24 +416,24 @@ def _tracked(
 ) -> Check:
     title = "the tracking server shows the same"
     if tracked is None:
-        return Check(title, "no evidence", ("no tracking server was asked",))
+        return _nothing(title, "no tracking server was asked")
     groups: dict[str, list[Charge]] = {}
     blocks: dict[str, Charge] = {}
-    for charge in _charges(state):
+    for charge in reservations(state):
         if charge.is_block:
             blocks[charge.run_id] = charge
         elif charge.status == "settled":
             groups.setdefault(charge.group, []).append(charge)
     events: dict[str, list[dict[str, Any]]] = {}  # that each charge had, one after the other
     for row in rows:
-        if row.kind in (SETTLE, REPLACE) and row.body["event"]:
+        if row.kind in (kinds.SETTLE, kinds.REPLACE) and row.body["event"]:
             events.setdefault(row.body["run_id"], []).append(row.body["event"])
     findings, under_way = [], 0
-    untracked: dict[str, int] = {}  # by the reason that they gave
+    untracked: Counter[str] = Counter()  # by the reason that they gave
     for name, charges in groups.items():
         why = charges[-1].about.get("untracked")
         if name not in tracked and why:  # it said so when it was reserved
-            untracked[str(why)] = untracked.get(str(why), 0) + 1
+            untracked[str(why)] += 1
         elif name not in tracked:
             findings.append(f"run {name!r} is in the ledger and not on the server")
         else:
@@ -455,7 +451,7 @@ def _tracked(
     said = [f"{n} runs were not to be logged, and said so ({w})" for w, n in untracked.items()]
     if under_way:
         said.append(f"{under_way} streams may go on: no more of these is shown than was released")
-    return Check(title, "failed" if findings else "passed", (*findings, *said))
+    return _check(title, findings, said)
 
 
 def _budgets_differ(
@@ -470,14 +466,8 @@ def _budgets_differ(
             found.append(f"{said} shows what the ledger does not hold")
             continue
         then.apply(rows[then.head.count : shown["step"]])
-        population = then.populations[shown["population"]]
-        assert population.budget is not None
-        ours = {
-            "spent": epsilon_of(
-                population.loss(shown["period"], reserved=False), population.budget
-            ),
-            "local_spent": population.local_loss(shown["period"], reserved=False),
-        }
+        stood = status_of(then.populations[shown["population"]], shown["period"])
+        ours = {"spent": stood.spent, "local_spent": stood.local_spent}
         found += [
             f"{said} shows {name} = {shown[name]:.6g} and not {value:.6g} after "
             f"{shown['step']:,} rows"
@@ -496,7 +486,10 @@ def _budgets_differ(
 def _settled_after(rows: Sequence[Row], state: LedgerState, shown: Mapping[str, Any]) -> str | None:
     """A run that was settled and logged, and that the run of its budget does not show."""
     for row in rows[shown["step"] :]:
-        if row.kind in (SETTLE, REPLACE) and row.body["population"] == shown["population"]:
+        if (
+            row.kind in (kinds.SETTLE, kinds.REPLACE)
+            and row.body["population"] == shown["population"]
+        ):
             charge = state.charge(row.body["run_id"])
             if not charge.about.get("untracked") and not (charge.is_block and charge.count):
                 return charge.run_id
@@ -508,10 +501,10 @@ def _succession(rows: Sequence[Row], state: LedgerState, key: Ed25519PublicKey |
     name = "what was taken over from another ledger is stated"
     found = Succession.of(rows[0]) if rows else None
     if found is None:
-        return Check(name, "no evidence", ("this ledger began with nothing",))
+        return _nothing(name, "this ledger began with nothing")
     faults, accepted = _judged([(rows[0], said) for said in found.leniencies()], state, key)
     faults += found.faults(rows)
-    return Check(name, "failed" if faults else "passed", (*faults, *accepted, *found.told()))
+    return _check(name, faults, [*accepted, *found.told()])
 
 
 def _people(state: LedgerState, people: Mapping[str, PeopleCount] | None) -> Check:
@@ -519,7 +512,7 @@ def _people(state: LedgerState, people: Mapping[str, PeopleCount] | None) -> Che
     told = {p.name: p.people[max(p.people)] for p in state.populations.values() if p.people}
     if people is None or not told:
         why = "nobody was counted" if not told else "no hashed ids were given (--people-store)"
-        return Check(title, "no evidence", (why,))
+        return _nothing(title, why)
     findings = []
     for name, before in told.items():
         now = people.get(name)

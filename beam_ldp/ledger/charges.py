@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from beam_ldp.ledger import kinds
 from beam_ldp.ledger.losses import (
     CHANCES,
     Loss,
     exceeds,
+    finite,
     is_nothing,
     limit,
     no_loss,
     read_loss,
     released,
+    repetitions,
 )
-from beam_ldp.ledger.rows import (
-    ABANDON,
-    BEGIN,
-    REPLACE,
-    RESERVE,
-    RESUME,
-    SETTLE,
-    LedgerError,
-    Row,
-    canonical,
-)
+from beam_ldp.ledger.rows import Row, canonical
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 Status = Literal["reserved", "settled", "abandoned"]
@@ -47,7 +39,8 @@ class Budget:
         since: ISO time from which periods count.
         number: row that set it.
         by, why: who set it, and why.
-        chances: share of delta, fixed with the orders, for events that hold but for a chance.
+        chances: share of delta, fixed with the orders, for guarantees that fail with small
+            probability.
     """
 
     epsilon: float
@@ -92,7 +85,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Quota:
-    """A share of a population's budget that is kept for somebody: a team, a questioner.
+    """A share of a population's budget that is kept for a team or analyst.
 
     Attributes:
         name: who asks.
@@ -213,6 +206,36 @@ class Charge:
         """What one person may lose locally by all that is still open of it, or by what it was."""
         return self.count * self.local_epsilon if self.count else 0.0
 
+    def to_row(self, first_name: str) -> dict[str, Any]:
+        """The body of the row that reserves it; inverse of `reservation`.
+
+        Args:
+            first_name: what the dataset was called when it was new.
+        """
+        return {
+            "time": self.time,
+            "run_id": self.run_id,
+            "part": "",
+            "dataset": self.dataset,
+            "population": self.population,
+            "period": self.period,
+            "quota": self.quota,
+            "release_key": release_key(self.population, first_name, self.identity),
+            "identity": self.identity.to_json(),
+            "identity_digest": self.identity.digest.hex(),
+            "memoized": self.memoized,
+            "attempt": self.attempt,
+            "event": self.reserved,
+            "loss": self.loss.to_json(),
+            "local_event": self.local_event,
+            "local_epsilon": finite(self.local_epsilon),
+            "count": self.count,
+            "is_block": self.is_block,
+            "left": self.count,
+            "about": self.about,
+            "certificate": self.certificate,
+        }
+
 
 def days_between(start: str, end: str) -> int:
     """Whole days between two ISO times, rounded down."""
@@ -231,7 +254,7 @@ def reservation(row: Row) -> Charge:
     body = row.body
     local = read_loss(body["local_epsilon"])
     count, is_block = int(body["count"]), bool(body["is_block"])
-    if row.kind != RESERVE or count < 1 or (count > 1 and not is_block):
+    if row.kind != kinds.RESERVE or count < 1 or (count > 1 and not is_block):
         raise ValueError("a run begins with its reservation")
     return Charge(
         run_id=_name(body["run_id"]),
@@ -266,10 +289,10 @@ def followed(charge: Charge, row: Row) -> Charge:
     """
     if row.kind in _GOING_ON:
         return _GOING_ON[row.kind](charge, row.body)
-    if charge.status != "reserved" or row.kind not in (SETTLE, ABANDON):
+    if charge.status != "reserved" or row.kind not in (kinds.SETTLE, kinds.ABANDON):
         raise ValueError("a charge ends once")
     if charge.is_block:
-        if row.body["part"] or row.kind == ABANDON:
+        if row.body["part"] or row.kind == kinds.ABANDON:
             return _rest(charge, int(row.body["count"]))
         raise ValueError("a block is settled part by part")
     return _ended(charge, row)
@@ -320,7 +343,7 @@ def _published(charge: Charge, body: dict[str, Any]) -> Charge:
     )
 
 
-_GOING_ON = {RESUME: _started, BEGIN: _counted, REPLACE: _published}
+_GOING_ON = {kinds.RESUME: _started, kinds.BEGIN: _counted, kinds.REPLACE: _published}
 
 
 def part_of(block: Charge, row: Row) -> Charge:
@@ -355,7 +378,7 @@ def _ended(charge: Charge, row: Row) -> Charge:
     about = {**charge.about, **body["about"]}
     local = read_loss(body["local_epsilon"])
     charge = replace(charge, attempt=str(body.get("attempt", "")), rounds_begun=body.get("begun"))
-    if row.kind == ABANDON:
+    if row.kind == kinds.ABANDON:
         loss = no_loss(charge.loss.divergences)
         return replace(charge, status="abandoned", about=about, local_epsilon=local, loss=loss)
     loss = Loss.from_json(body["loss"])
@@ -391,16 +414,8 @@ def of_run(rows: Sequence[Row]) -> Charge:
 
 def leaves_rounds_out(charge: Charge, event: dict[str, Any]) -> bool:
     """Whether an event is of fewer rounds than have begun, all of the reserved kind."""
-    (reserved, most), (kind, times) = _repetitions(released(charge.reserved)), _repetitions(event)
-    return kind == reserved and times < min(charge.least_begun, most)
-
-
-def _repetitions(event: dict[str, Any]) -> tuple[Any, int]:
-    """What an event (JSON) repeats, and how often."""
-    told = event["event"]
-    if told["kind"] == "SelfComposedDpEvent":
-        return told["event"], int(told["count"])
-    return told, 1
+    (reserved, most), (kind, times) = repetitions(released(charge.reserved)), repetitions(event)
+    return kind["event"] == reserved["event"] and times < min(charge.least_begun, most)
 
 
 def least_local(charge: Charge, body: dict[str, Any], told: float) -> float:
@@ -424,15 +439,10 @@ def _name(told: Any) -> str:
     return told
 
 
-def finite(local: float) -> float | None:
-    """As a row holds a local epsilon: null where there is none."""
-    return None if math.isinf(local) else float(local)
-
-
-def place(charge: Charge, run_id: str | None = None, part: str = "") -> dict[str, Any]:
+def place(charge: Charge, part: str = "") -> dict[str, Any]:
     """Where a row of a charge counts, and how it is found."""
     return {
-        "run_id": run_id or charge.run_id,
+        "run_id": charge.run_id,
         "part": part,
         "population": charge.population,
         "period": charge.period,
@@ -440,19 +450,6 @@ def place(charge: Charge, run_id: str | None = None, part: str = "") -> dict[str
         "release_key": None,
         "identity_digest": None,
     }
-
-
-def check_identity(charge: Charge, identity: ReleaseIdentity) -> None:
-    """A LedgerError unless a charge was reserved for this release; a block, for its whole."""
-    told = replace(identity, part="") if charge.is_block else identity
-    if told != charge.identity:
-        differs = ", ".join(charge.identity.differences(told))
-        raise LedgerError(
-            f"run {charge.run_id!r} was reserved for another release: it differs in its {differs}"
-        )
-
-
-# One release id stands for one question: what may not change under it, and how that is found.
 
 
 def release_key(population: str, dataset: str, identity: ReleaseIdentity) -> str:
@@ -465,49 +462,3 @@ def release_key(population: str, dataset: str, identity: ReleaseIdentity) -> str
     """
     told = canonical(["beam-ldp release", population, dataset, identity.release_id])
     return hashlib.sha256(told).hexdigest()[:32]
-
-
-def check_question(identity: ReleaseIdentity, first: Charge) -> None:
-    """A LedgerError if the release id stands for another question, or has another key.
-
-    Args:
-        identity: what is to be released.
-        first: the first charge of the same release id; all others agree with it.
-    """
-    differs = _whole(first.identity).differences(_whole(identity))
-    if differs:
-        names = ["secret key" if name == "key" else name for name in differs]
-        raise LedgerError(
-            f"release id {identity.release_id!r} of dataset {identity.dataset!r} already stands "
-            f"for another question (run {first.run_id!r}): it differs in its {', '.join(names)}. "
-            "Use a new release id for another question"
-        )
-
-
-def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
-    """A LedgerError if the same reports are being released, or were.
-
-    Fresh noise may be drawn again, and is charged again: this is for reports that stay the same.
-
-    Args:
-        identity: what is to be released.
-        equal: charges of the equal identity, by whatever run.
-    """
-    for charge in equal:
-        if charge.status == "reserved":
-            raise LedgerError(
-                f"run {charge.run_id!r} is releasing this very release ({identity.release_id!r}): "
-                "resume it under its own name (of a program: with --run-id, or without it), or "
-                "wait for it to end"
-            )
-        if charge.status == "settled" and not charge.is_block:
-            raise LedgerError(
-                f"this very release ({identity.release_id!r}) was published by run "
-                f"{charge.run_id!r}: a second publication of the same reports is charged together "
-                "with the first (`republish`) where that has a price, or is a release with an id "
-                "of its own"
-            )
-
-
-def _whole(identity: ReleaseIdentity) -> ReleaseIdentity:
-    return replace(identity, part="", group="")

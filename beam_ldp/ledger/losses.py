@@ -14,14 +14,15 @@ smaller settlement: how many reports came is the same for neighbours, so what is
 divergence of what was released, given that. It would not hold for orders chosen later: they are
 fixed with the first budget and stay when it is changed.
 
-An event may hold but for a chance (`failure_probability`: that some public group is smaller than
-supposed). Such chances have a share of delta of their own, a twentieth: charges are refused whose
-chances sum to more. With F the sum of the chances of what was charged, each given what was seen
-before, and bad the event that any of them comes true: F <= share * delta on every path, so P(bad) =
-E[sum of chances] <= share * delta, adaptively chosen or not. Let P' be the run that stops, and
-shows that it did, at the first that comes true. Outside of bad P and P' are one, and there every
-charge holds, so P(S) <= P'(S without the stop) + P(bad) <= e^epsilon Q(S) + (shares of orders) *
-delta + P(bad), and nothing is taken off for Q, for Q' of such an S is at most Q.
+The guarantee of an event may fail with a small probability (`failure_probability`: that some public
+group is smaller than supposed). Such probabilities, its *chances*, have a share of delta of their
+own, a twentieth: charges are refused whose chances sum to more. With F the sum of the chances of
+what was charged, each given what was seen before, and bad the event that any of them comes true: F
+<= share * delta on every path, so P(bad) = E[sum of chances] <= share * delta, adaptively chosen or
+not. Let P' be the run that stops, and shows that it did, at the first that comes true. Outside of
+bad P and P' are one, and there every charge holds, so P(S) <= P'(S without the stop) + P(bad) <=
+e^epsilon Q(S) + (shares of orders) * delta + P(bad), and nothing is taken off for Q, for Q' of such
+an S is at most Q.
 
 To read the divergences at delta - F, the chances of *this* path, is no proof: whoever looks at a
 first result can spend delta on a chance where it says little, and on divergence where it says much.
@@ -31,9 +32,9 @@ charges (`test_losses`), and up to twice delta at most. Charges that were fixed 
 
 A schedule that is fixed before its first release is one charge (`CommittedDpEvent`): nothing is
 chosen within it, so that all of it has one distribution of losses, P against Q. With L where its
-hockey stick is delta_s, P = P' + rest with P' = min(P, e^L Q) and a rest of delta_s: but for that
-chance its divergences are those of P', and the proof above holds for it word by word. A budget for
-such schedules gives chances a larger share (`Budget.chances`), fixed like the orders. To price
+hockey stick is delta_s, P = P' + rest with P' = min(P, e^L Q) and a rest of delta_s: outside of
+that rest its divergences are those of P', and the proof above holds for it word by word. A budget
+for such schedules gives chances a larger share (`Budget.chances`), fixed like the orders. To price
 *everything* charged so far by distributions, and to go on while they fit (a natural filter), is no
 proof: what is chosen next depends on the losses so far (3.4 delta: `test_adaptive`).
 """
@@ -43,6 +44,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -58,7 +60,7 @@ from beam_ldp.ledger.rows import canonical
 from beam_ldp.randomizers.special import brentq
 
 _MAIN_SHARE = 0.9
-CHANCES = 0.05  # share of delta for events that hold but for a chance, unless a budget says
+CHANCES = 0.05  # share of delta for guarantees that fail with small probability; default
 _MARGIN = 1e-12  # relative; what a sum of floats may exceed
 _LOG_RHO = (-40.0, 20.0)  # where it is looked for
 _OTHER_ORDERS = (1 / 3, 3.0, 10.0, 40.0)  # times the first one
@@ -103,42 +105,34 @@ class Loss:
     pure: float
     failure: float = 0.0
 
-    def __add__(self, other: Loss) -> Loss:
-        return Loss(
-            tuple(a + b for a, b in zip(self.divergences, other.divergences)),
-            self.pure + other.pure,
-            self.failure + other.failure,
-        )
-
     @property
     def figures(self) -> tuple[float, ...]:
-        """All that adds up: the divergences, the pure epsilon, the chance of failure."""
+        """All that adds up: the divergences, the pure epsilon, the probability of failure."""
         return (*self.divergences, self.pure, self.failure)
+
+    @classmethod
+    def of(cls, figures: Iterable[float]) -> Loss:
+        """Inverse of `figures`."""
+        *divergences, pure, failure = figures
+        return cls(tuple(divergences), pure, failure)
+
+    def __add__(self, other: Loss) -> Loss:
+        return Loss.of(a + b for a, b in self._beside(other))
 
     def at_least(self, other: Loss) -> Loss:
         """The larger of both, figure by figure."""
-        pairs = zip(self.divergences, other.divergences, strict=True)
-        return Loss(
-            tuple(max(a, b) for a, b in pairs),
-            max(self.pure, other.pure),
-            max(self.failure, other.failure),
-        )
+        return Loss.of(max(a, b) for a, b in self._beside(other))
 
     def above(self, other: Loss) -> Loss:
         """How much larger this one is, figure by figure, and nowhere below zero."""
-        pairs = zip(self.divergences, other.divergences, strict=True)
-        return Loss(
-            tuple(_above(a, b) for a, b in pairs),
-            _above(self.pure, other.pure),
-            _above(self.failure, other.failure),
-        )
+        return Loss.of(max(0.0, a - b) if a != b else 0.0 for a, b in self._beside(other))
+
+    def _beside(self, other: Loss) -> Iterator[tuple[float, float]]:
+        return zip(self.figures, other.figures, strict=True)
 
     def to_json(self) -> dict[str, Any]:
         """As a row holds it; what is infinite is null."""
-        told = {
-            "divergences": [_told(value) for value in self.divergences],
-            "pure": _told(self.pure),
-        }
+        told = {"divergences": list(map(finite, self.divergences)), "pure": finite(self.pure)}
         return {**told, "failure": self.failure} if self.failure else told
 
     @classmethod
@@ -171,7 +165,10 @@ class Loss:
         if self.failure > allowed or not delta > self.failure:
             return self.pure, math.inf
         if not adaptive:
-            found, order = _read(orders, self.divergences, delta - self.failure)
+            read = rdp_to_epsilon(
+                np.array(orders), np.array(self.divergences), delta - self.failure
+            )
+            found, order = max(0.0, float(read[0])), float(read[1])
         else:
             readings = zip(orders, self.divergences, shares(len(orders), chances))
             found, order = min(
@@ -180,11 +177,8 @@ class Loss:
         return (found, order) if found < self.pure else (self.pure, math.inf)
 
 
-def _above(one: float, other: float) -> float:
-    return max(0.0, one - other) if one != other else 0.0
-
-
-def _told(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """As a row holds a loss: null where it is infinite."""
     return None if math.isinf(value) else float(value)
 
 
@@ -195,13 +189,6 @@ def read_loss(told: float | None) -> float:
     if isinstance(told, bool) or not (math.isfinite(told) and told >= 0):
         raise ValueError("a loss must be a finite number >= 0, or null")
     return float(told)
-
-
-def _read(
-    orders: tuple[float, ...], divergences: tuple[float, ...], delta: float
-) -> tuple[float, float]:
-    found, order = rdp_to_epsilon(np.array(orders), np.array(divergences), delta)
-    return max(0.0, float(found)), float(order)
 
 
 def _read_at(order: float, divergence: float, delta: float) -> float:
@@ -266,6 +253,14 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
 _COMMITTED = "CommittedDpEvent"
 
 
+def repetitions(event: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """What an event (JSON) repeats, as one of its own, and how often."""
+    whole = event["event"]
+    if whole["kind"] != "SelfComposedDpEvent":
+        return event, 1
+    return {**event, "event": whole["event"]}, int(whole["count"])
+
+
 def committed(event: Any) -> bool:
     """Whether an event (JSON) holds a committed schedule anywhere."""
     if isinstance(event, dict):
@@ -321,10 +316,7 @@ def shares(orders: int, chances: float = CHANCES) -> tuple[float, ...]:
 
 def times(loss: Loss, count: int) -> Loss:
     """The loss of the same charge many times."""
-    if not count:
-        return no_loss(tuple(loss.divergences))
-    divergences = tuple(count * value for value in loss.divergences)
-    return Loss(divergences, count * loss.pure, count * loss.failure)
+    return Loss.of(count * value if count else 0.0 for value in loss.figures)
 
 
 def limit(value: float) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,14 +11,12 @@ from multiprocessing import get_context
 from random import SystemRandom
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.ledger.accounts import Account
-from beam_ldp.ledger.books import Population
+from beam_ldp.ledger import kinds
+from beam_ldp.ledger.admission import epsilon_of, fits_locally, fits_share, share_of
+from beam_ldp.ledger.balances import Population
 from beam_ldp.ledger.charges import Budget, Charge
-from beam_ldp.ledger.deciding import capacity, fits_locally, share_of
 from beam_ldp.ledger.losses import (
     Loss,
     is_nothing,
@@ -27,19 +24,8 @@ from beam_ldp.ledger.losses import (
     local_loss_of,
     loss_of_part,
     read_loss,
-    shares,
 )
-from beam_ldp.ledger.rows import (
-    BEGIN,
-    BUDGET,
-    CHARGES,
-    REPLACE,
-    RESERVE,
-    SETTLE,
-    TIME,
-    LedgerCorruptedError,
-    Row,
-)
+from beam_ldp.ledger.rows import LedgerCorruptedError, Row
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -72,18 +58,6 @@ class CumulativePoint:
     local_budget: float | None
 
 
-@dataclass(frozen=True)
-class _Stand:
-    """Totals after a row, not yet read as epsilon."""
-
-    row: Row
-    period: int
-    loss: Loss
-    local: float
-    budget: Budget
-    decides: bool
-
-
 @dataclass
 class Replay:
     """What became of the ledger, and what went wrong on the way.
@@ -105,7 +79,6 @@ class Replay:
     raised: list[tuple[Row, str]] = field(default_factory=list)
     clocks: list[str] = field(default_factory=list)
     curves: dict[str, list[CumulativePoint]] = field(default_factory=dict)
-    _stands: dict[str, list[_Stand]] = field(default_factory=dict)
     _succession: Succession | None = None
 
     def run(self, rows: Sequence[Row]) -> None:
@@ -122,83 +95,73 @@ class Replay:
             except Exception as error:  # a forged row may hold anything
                 self.broken.append(f"row {row.number} has no meaning ({type(error).__name__})")
                 break
-        for name, stands in self._stands.items():
-            self._read(name, stands)
+        for name, points in self.curves.items():
+            grants = {budget.number for budget in self.state.populations[name].budgets}
+            every = max(1, len(points) // MOST_POINTS)
+            self.curves[name] = [
+                point
+                for i, point in enumerate(points)
+                if i % every == 0 or i == len(points) - 1 or point.number in grants
+            ]
 
     def _look(self, row: Row) -> None:
         body = row.body
-        if row.kind == BUDGET:
+        if row.kind == kinds.BUDGET:
             population = self.state.populations[body["population"]]
             budget = population.budgets[-1]
             if population.charged:
                 self._stand(population, row, budget.period_of(body["time"]))
             self._budget_changed(population, row)
-        elif row.kind in CHARGES and row.kind != BEGIN:
+        elif row.kind in kinds.CHARGES and row.kind != kinds.BEGIN:
             population = self.state.populations[body["population"]]
             self._stand(population, row, body["period"])
-            if row.kind == RESERVE and population.quotas:
+            if row.kind == kinds.RESERVE and population.quotas:
                 self._look_at_quotas(population, row)
-        elif row.kind == TIME:
+        elif row.kind == kinds.TIME:
             self.clocks.append(
                 f"row {row.number}: {body['by']} said that the clock is right, from "
                 f"{body['before']} to {body['time']}; reason given: {body['why'] or 'none'}"
             )
 
     def _stand(self, population: Population, row: Row, period: int) -> None:
-        budget = population.budget
-        assert budget is not None
-        # A settlement that released too much is told apart, and so is a succession: see `auditing`.
+        """Where a population stands after a row, and whether that is too much.
+
+        A settlement that released too much is told apart, and so is a succession: see `auditing`.
+        """
+        name, budget = population.name, population.granted
+        epsilon = epsilon_of(population.loss(period), budget)
+        local = population.local_loss(period)
         uncertain = self._succession is not None and self._succession.charged(row.number)
-        found = _Stand(
-            row,
-            period,
-            population.loss(period),
-            population.local_loss(period),
-            budget,
-            row.kind == RESERVE and not uncertain,
+        if row.kind == kinds.RESERVE and not uncertain:
+            said = f"row {row.number}: {name!r} stood at"
+            if not epsilon <= limit(budget.epsilon):
+                self.exceeded.append(f"{said} epsilon = {number(epsilon)} of {budget.epsilon:g}")
+            if not fits_locally(budget, local):
+                self.exceeded.append(
+                    f"{said} local epsilons of {number(local)} of {budget.local_epsilon:g}"
+                )
+        self.curves.setdefault(name, []).append(
+            CumulativePoint(
+                number=row.number,
+                time=row.body["time"],
+                period=period,
+                committed=epsilon,
+                local=local,
+                budget=budget.epsilon,
+                local_budget=budget.local_epsilon,
+            )
         )
-        self._stands.setdefault(population.name, []).append(found)
 
     def _look_at_quotas(self, population: Population, row: Row) -> None:
-        budget, quota = population.budget, row.body["quota"]
-        assert budget is not None
-        account: Account = population.account(row.body["period"], quota)
+        budget, quota = population.granted, row.body["quota"]
+        account = population.account(row.body["period"], quota)
         share = share_of(population.quotas, quota)
-        too_much = account.loss.divergences[0] > limit(share * capacity(budget))
-        if budget.local_epsilon is not None:
-            too_much |= account.local > limit(share * budget.local_epsilon)
-        if too_much:
+        fits = fits_share(budget, share, account.loss)
+        if not (fits and fits_locally(budget, account.local, share)):
             whose = f"quota {quota!r}" if quota else "what no quota keeps"
             self.quotas.append(
                 f"row {row.number}: {whose} of {population.name!r} was charged beyond its share "
                 f"of {share:g}"
-            )
-
-    def _read(self, name: str, stands: list[_Stand]) -> None:
-        """Epsilon after each row, of all rows at once, and whether it was too much."""
-        epsilons = np.empty(len(stands))
-        for budget in {stand.budget for stand in stands}:
-            chosen = [i for i, stand in enumerate(stands) if stand.budget == budget]
-            epsilons[chosen] = epsilons_of([stands[i].loss for i in chosen], budget)
-        every = max(1, len(stands) // MOST_POINTS)
-        points = self.curves.setdefault(name, [])
-        for i, (stand, epsilon) in enumerate(zip(stands, epsilons.tolist())):
-            if stand.decides:
-                self._judge(name, stand, epsilon)
-            if i % every == 0 or i == len(stands) - 1 or stand.row.kind == BUDGET:
-                points.append(_point(stand, epsilon))
-
-    def _judge(self, name: str, stand: _Stand, epsilon: float) -> None:
-        budget, row = stand.budget, stand.row
-        if epsilon > limit(budget.epsilon):
-            self.exceeded.append(
-                f"row {row.number}: {name!r} stood at epsilon = {number(epsilon)} of "
-                f"{budget.epsilon:g}"
-            )
-        if not fits_locally(stand.local, budget):
-            self.exceeded.append(
-                f"row {row.number}: {name!r} stood at local epsilons of {number(stand.local)} of "
-                f"{budget.local_epsilon:g}"
             )
 
     def _budget_changed(self, population: Population, row: Row) -> None:
@@ -222,35 +185,6 @@ class Replay:
                     f"reason given: {now.why or 'none'}",
                 )
             )
-
-
-def epsilons_of(losses: Sequence[Loss], budget: Budget) -> np.ndarray:
-    """Epsilon of each loss at the delta of the budget: what `Loss.epsilon` says, of many at once.
-
-    Args:
-        losses: at the budget's orders.
-        budget: the orders and delta.
-    """
-    orders = np.array(budget.orders)
-    logs = np.log(budget.delta * np.array(shares(len(orders), budget.chances)))
-    added = (-logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)) / (orders - 1)
-    divergences = np.array([loss.divergences for loss in losses]).reshape(len(losses), len(orders))
-    found = np.maximum(0.0, (divergences + added).min(axis=1))
-    holds = np.array([loss.failure for loss in losses]) <= limit(budget.chances * budget.delta)
-    found = np.where(holds, found, np.inf)
-    return np.minimum(found, [loss.pure for loss in losses])
-
-
-def _point(stand: _Stand, epsilon: float) -> CumulativePoint:
-    return CumulativePoint(
-        number=stand.row.number,
-        time=stand.row.body["time"],
-        period=stand.period,
-        committed=epsilon if math.isfinite(epsilon) else math.inf,
-        local=stand.local,
-        budget=stand.budget.epsilon,
-        local_budget=stand.budget.local_epsilon,
-    )
 
 
 def _otherwise(before: Budget, now: Budget) -> str:
@@ -307,7 +241,7 @@ class Repricing:
         """Look at the row that does not follow: maybe it is its local epsilon that is too small."""
         for row in rows:
             with suppress(Exception):  # it may hold anything
-                if row.kind == RESERVE:
+                if row.kind == kinds.RESERVE:
                     _look_at_local(self, row)
 
     def epsilon(self, event: Mapping[str, Any], orders: tuple[float, ...], delta: float) -> Any:
@@ -336,18 +270,17 @@ def stated_by(rows: Iterable[Row], state: LedgerState) -> Repricing:
     """
     found = Repricing()
     for row in rows:
-        if row.kind in (RESERVE, SETTLE, REPLACE) and row.body["event"]:
+        if row.kind in (kinds.RESERVE, kinds.SETTLE, kinds.REPLACE) and row.body["event"]:
             body = row.body
-            budget = state.populations[body["population"]].budget
-            assert budget is not None  # or it could not have been charged
+            budget = state.populations[body["population"]].granted
             question = ChargedEvent(_text(body["event"]), budget.orders)
             found.stated.setdefault(question, {}).setdefault(
                 Loss.from_json(body["loss"]), row.number
             )
-            if row.kind == RESERVE:
+            if row.kind == kinds.RESERVE:
                 _look_at_local(found, row)
             delta = body["about"].get("delta")
-            if row.kind != RESERVE and isinstance(delta, (int, float)) and 0 < delta < 1:
+            if row.kind != kinds.RESERVE and isinstance(delta, (int, float)) and 0 < delta < 1:
                 found.deltas.setdefault(question, set()).add(float(delta))
     return found
 
@@ -416,7 +349,7 @@ def two_questions(state: LedgerState) -> list[str]:
     """Charges whose release id stood for another question, or another key, before."""
     first: dict[tuple[str, str, str], tuple[Charge, ReleaseIdentity]] = {}
     found = []
-    for charge in _reservations(state):
+    for charge in reservations(state):
         identity = charge.identity
         key = (charge.population, state.first_name_of(identity.dataset), identity.release_id)
         whole = replace(identity, part="", group="")
@@ -434,7 +367,7 @@ def free_parts(state: LedgerState) -> tuple[list[str], list[str]]:
     """Charges for nothing, since another part of their release was charged for them: those of which
     none was, and the others."""
     charged, free = set(), []
-    for charge in _reservations(state):
+    for charge in reservations(state):
         if charge.status == "abandoned":
             continue
         first_name = state.first_name_of(charge.identity.dataset)
@@ -460,7 +393,7 @@ def charged_twice(state: LedgerState) -> list[str]:
     """Releases of the same reports that stand as two charges: noise was counted as fresh."""
     first: dict[tuple[str, bytes], Charge] = {}
     found = []
-    for charge in _reservations(state):
+    for charge in reservations(state):
         same_reports = charge.memoized or charge.identity.key
         if not same_reports or charge.status == "abandoned" or charge.is_block:
             continue  # a block may be continued by another: its parts are what is released
@@ -473,7 +406,7 @@ def charged_twice(state: LedgerState) -> list[str]:
     return found
 
 
-def _reservations(state: LedgerState) -> Iterator[Charge]:
+def reservations(state: LedgerState) -> list[Charge]:
     """All charges in the order of their rows; of a block its parts too."""
-    charges = (c for p in state.populations.values() for c in p.charges.values())
-    yield from sorted(charges, key=lambda charge: charge.number)
+    charges = [c for p in state.populations.values() for c in p.charges.values()]
+    return sorted(charges, key=lambda charge: charge.number)

@@ -17,11 +17,10 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import rfc8785
 from cryptography.exceptions import InvalidSignature
@@ -31,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
+from beam_ldp.ledger import kinds
 from beam_ldp.randomizers.checks import check_integer, check_positive
 
 
@@ -51,14 +51,6 @@ class BlockUsedUpError(LedgerError):
 
 
 FORMAT_VERSION = 2
-GENESIS, DATASET, RENAME, BUDGET, QUOTA = "genesis", "dataset", "rename", "budget", "quota"
-RESERVE, RESUME, SETTLE, ABANDON = "reserve", "resume", "settle", "abandon"
-BEGIN = "begin"  # a start of a training, or one more of its rounds: how many have begun
-REPLACE = "replace"  # a second publication: one event for both, in place of the first
-CHECKPOINT, TIME = "checkpoint", "time"
-PEOPLE, ACCEPT = "people", "accept"
-CHARGES = (RESERVE, RESUME, BEGIN, SETTLE, ABANDON, REPLACE)  # what a run's rows can be
-KINDS = (GENESIS, DATASET, RENAME, BUDGET, QUOTA, *CHARGES, CHECKPOINT, TIME, PEOPLE, ACCEPT)
 COLUMNS = ("run_id", "part", "release_key", "identity_digest", "population", "period")
 _LARGEST_INTEGER = 1 << 53  # beyond it, JSON numbers are floats
 _HASH = re.compile("[0-9a-f]{64}")
@@ -100,21 +92,21 @@ class Row:
         return found if isinstance(found, dict) else {"unreadable": True}
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ChainHead:
         """The chain that ends with this row."""
-        return Head(self.number + 1, self.hash)
+        return ChainHead(self.number + 1, self.hash)
 
 
 def columns_of(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """What the database's columns must say of a row: enough to find the rows of a run, of a
     release and of a period."""
-    if kind not in CHARGES:
+    if kind not in kinds.CHARGES:
         return dict.fromkeys(COLUMNS)
     return {name: body.get(name) for name in COLUMNS}
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainHead:
     """How long the chain is and how it ends: what is anchored outside the database.
 
     Attributes:
@@ -158,7 +150,7 @@ def row_hash(number: int, kind: str, body: str, previous: str) -> str:
 
     Keys stand in the order of the alphabet, so the text of the body is a part of that JSON.
     """
-    if kind in KINDS and _HASH.fullmatch(previous):  # nothing in them is written otherwise
+    if kind in kinds.KINDS and _HASH.fullmatch(previous):  # nothing in them is written otherwise
         rest = f'"kind":"{kind}","number":{number:d},"previous":"{previous}"'
         rest += f',"version":{FORMAT_VERSION}}}'
     else:
@@ -168,28 +160,28 @@ def row_hash(number: int, kind: str, body: str, previous: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def next_row(head: Head, kind: str, body: dict[str, Any]) -> Row:
+def next_row(head: ChainHead, kind: str, body: dict[str, Any]) -> Row:
     """The row that follows `head`."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind not in kinds.KINDS:
+        raise ValueError(f"kind must be one of {', '.join(kinds.KINDS)}, got {kind!r}")
     text = canonical(body).decode()
     digest = row_hash(head.count, kind, text, head.hash)
     return Row(head.count, kind, text, head.hash, digest, columns_of(kind, body))
 
 
-def faults(rows: Iterable[Row], head: Head | None = None) -> Iterator[str]:
+def faults(rows: Iterable[Row], head: ChainHead | None = None) -> Iterator[str]:
     """What is wrong with a chain, in the order of its rows; nothing if it holds.
 
     Args:
         rows: in the order of their numbers.
         head: the chain before them; default: they are the whole ledger.
     """
-    at = head or Head()
+    at = head or ChainHead()
     for row in rows:
         where = f"row {row.number}"
         if row.number != at.count:
             yield f"{where} stands where row {at.count} should be"
-        if row.kind not in KINDS or (row.kind == GENESIS) != (row.number == 0):
+        if row.kind not in kinds.KINDS or (row.kind == kinds.GENESIS) != (row.number == 0):
             yield f"{where} is of a kind that cannot stand there"
         if row.previous != at.hash:
             yield f"{where} is not chained to the row before it"
@@ -236,6 +228,17 @@ def check_text(argument: str, text: str) -> None:
     """A ValueError unless the text is printable and not too long."""
     if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():
         raise ValueError(f"{argument} must be printable text of at most {LONGEST_TEXT} characters")
+
+
+def recorded(by: str | None, why: str) -> dict[str, str]:
+    """Who decided something, by default the login name, and the reason, as rows tell them.
+
+    Raises:
+        ValueError: if either is no text that a row may hold.
+    """
+    check_name("by", by := by or login())
+    check_text("why", why)
+    return {"by": by, "why": why}
 
 
 def check_size(row: Row) -> None:
@@ -332,8 +335,34 @@ def row_time(now: str, last: str, *, decides: bool, trusted: bool) -> str:
 # anywhere.
 
 
+_Signed = TypeVar("_Signed", bound="Signed")
+
+
+class Signed:
+    """A frozen dataclass whose `signature` covers its `signed_bytes`."""
+
+    signature: Any
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What a signature covers."""
+        return canonical({k: v for k, v in vars(self).items() if k != "signature"})
+
+    def sign(self: _Signed, key: Ed25519PrivateKey) -> _Signed:
+        """The same, signed."""
+        return type(self)(**{**vars(self), "signature": key.sign(self.signed_bytes).hex()})
+
+    def is_signed_by(self, key: Ed25519PublicKey) -> bool:
+        """Whether the signature is that of the key."""
+        try:
+            key.verify(bytes.fromhex(self.signature or ""), self.signed_bytes)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
 @dataclass(frozen=True)
-class Anchor:
+class Anchor(Signed):
     """The head of a ledger at a time.
 
     Attributes:
@@ -349,23 +378,6 @@ class Anchor:
     hash: str
     time: str
     signature: str | None = None
-
-    @property
-    def signed_bytes(self) -> bytes:
-        """What a signature covers."""
-        return canonical({k: v for k, v in asdict(self).items() if k != "signature"})
-
-    def sign(self, key: Ed25519PrivateKey) -> Anchor:
-        """The same anchor, signed."""
-        return replace(self, signature=key.sign(self.signed_bytes).hex())
-
-    def is_signed_by(self, key: Ed25519PublicKey) -> bool:
-        """Whether the signature is that of the key."""
-        try:
-            key.verify(bytes.fromhex(self.signature or ""), self.signed_bytes)
-        except (InvalidSignature, ValueError):
-            return False
-        return True
 
     def signature_fault(self, key: Ed25519PublicKey) -> str | None:
         """What is wrong with the signature; None if it is that of the key."""
@@ -389,31 +401,6 @@ class Anchor:
         if rows[self.count - 1].hash != self.hash:
             return f"the first {self.count} rows are not those that there were at {self.time}"
         return None
-
-
-def read_anchors(path: str | Path) -> list[Anchor]:
-    """Anchors from a file of JSON lines.
-
-    A line that its writer was killed in is passed over: it says nothing.
-
-    Raises:
-        ValueError: if a whole line is none; it is named by its number.
-    """
-    found = []
-    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), 1):
-        if not line.strip() or (line.startswith('{"') and not line.rstrip().endswith("}")):
-            continue
-        try:
-            found.append(Anchor(**json.loads(line)))
-        except (ValueError, TypeError):
-            raise ValueError(f"anchors: line {number} of {path} is not an anchor") from None
-    return found
-
-
-def write_anchors(path: str | Path, anchors: Iterable[Anchor]) -> None:
-    """Append anchors to a file of JSON lines."""
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(anchor)) + "\n" for anchor in anchors)
 
 
 def load_private(pem: bytes) -> Ed25519PrivateKey:

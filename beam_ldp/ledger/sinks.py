@@ -37,7 +37,7 @@ from typing import Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from beam_ldp import log_events
-from beam_ldp.ledger.rows import NO_HASH, Anchor, Head, Row, read_anchors
+from beam_ldp.ledger.rows import NO_HASH, Anchor, ChainHead, Row
 from beam_ldp.ledger.store import LedgerUnavailableError
 
 ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
@@ -122,7 +122,7 @@ class Anchoring:
         self._known: Anchor | None = None  # the newest one that was read
         self._held: Anchor | None = None  # the newest one that the ledger was seen to hold
         self._asked = 0.0  # when, by this process's clock
-        self._bare: tuple[str, Head, RowAt, float] | None = None  # the last head, since when
+        self._bare: tuple[str, ChainHead, RowAt, float] | None = None  # the last head, since when
         if lag.every > 1:
             atexit.register(_leave_last, weakref.ref(self))
 
@@ -130,7 +130,7 @@ class Anchoring:
     def sink(self) -> AnchorSink:
         return self._sink
 
-    def check_before_reserve(self, ledger_id: str, head: Head, row_at: RowAt) -> Anchor | None:
+    def check_before_reserve(self, ledger_id: str, head: ChainHead, row_at: RowAt) -> Anchor | None:
         """Refuse unless the ledger still holds what was anchored, and is anchored.
 
         Args:
@@ -180,7 +180,7 @@ class Anchoring:
         self._known, self._asked = found, time.monotonic()
         return found or Anchor(ledger_id, 0, NO_HASH, "")
 
-    def check(self, anchor: Anchor, head: Head, row_at: RowAt) -> None:
+    def check(self, anchor: Anchor, head: ChainHead, row_at: RowAt) -> None:
         """Refuse a ledger that does not go on from its newest anchor.
 
         Args:
@@ -213,7 +213,7 @@ class Anchoring:
                 "ledger, then `beam-ldp audit --write-anchor`"
             )
 
-    def after_append(self, ledger_id: str, head: Head, row_at: RowAt) -> None:
+    def after_append(self, ledger_id: str, head: ChainHead, row_at: RowAt) -> None:
         """Leave the ledger's new head, or wait for more rows if it may lag.
 
         Raises:
@@ -236,7 +236,7 @@ class Anchoring:
         if self._bare is not None:
             self._put(*self._bare[:3])
 
-    def _check_contained(self, anchor: Anchor, head: Head, row_at: RowAt) -> None:
+    def _check_contained(self, anchor: Anchor, head: ChainHead, row_at: RowAt) -> None:
         said = (
             f"Anchors in {self._sink.name} hold {anchor.count:,} rows of it at {anchor.time}. "
             f"{_NOTHING}: what was spent since would be spent again. Restore the newest "
@@ -263,7 +263,7 @@ class Anchoring:
             )
         self._held = anchor
 
-    def _put(self, ledger_id: str, head: Head, row_at: RowAt) -> None:
+    def _put(self, ledger_id: str, head: ChainHead, row_at: RowAt) -> None:
         """Leave a head, unless the sink holds a newer one; it must hold none of another chain."""
         try:
             anchor = self._sink.last(ledger_id)
@@ -380,14 +380,24 @@ class FileAnchors:
     def all(self) -> list[Anchor]:
         """All anchors of the file.
 
+        A line that its writer was killed in is passed over: it says nothing.
+
         Raises:
-            ValueError: if a whole line is none.
+            ValueError: if a whole line is none; it is named by its number.
             OSError: if it cannot be read.
         """
-        return read_anchors(self._path)
+        found = []
+        for number, line in enumerate(self._path.read_text("utf-8").splitlines(), 1):
+            if not line.strip() or (line.startswith('{"') and not line.rstrip().endswith("}")):
+                continue
+            anchor = _anchor(line)
+            if anchor is None:
+                raise ValueError(f"anchors: line {number} of {self._path} is not an anchor")
+            found.append(anchor)
+        return found
 
 
-def _anchor(line: bytes) -> Anchor | None:
+def _anchor(line: str | bytes) -> Anchor | None:
     try:
         found = Anchor(**json.loads(line))
     except (ValueError, TypeError):

@@ -1,28 +1,23 @@
 """The whole ledger, read from its first row: every charge with what became of it, checked.
 
-A fold over rows, without a database. Where `Books` believe what a row says that it adds, this
+A fold over rows, without a database. Where `Balances` believe what a row says that it adds, this
 recomputes it from the charge: what is given back is what was reserved, local epsilons are those of
 the events, a checkpoint holds what the rows before it amount to. Divergences alone are not priced
-anew: audits do that, once per distinct event (`repricing`).
+anew: audits do that, once per distinct event (`recomputing`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from beam_ldp.ledger import kinds
 from beam_ldp.ledger.accounts import PeopleCount, covered_local
-from beam_ldp.ledger.books import NEIGHBOURS as NEIGHBOURS
-from beam_ldp.ledger.books import REPLACE_ONE as REPLACE_ONE
-from beam_ldp.ledger.books import UNIT as UNIT
-from beam_ldp.ledger.books import Books
-from beam_ldp.ledger.books import Population as Population
+from beam_ldp.ledger.balances import Balances
 from beam_ldp.ledger.charges import (
     Charge,
-    finite,
     followed,
     least_local,
     leaves_rounds_out,
@@ -30,19 +25,8 @@ from beam_ldp.ledger.charges import (
     release_key,
     reservation,
 )
-from beam_ldp.ledger.losses import limit, local_loss_of, read_loss
-from beam_ldp.ledger.rows import (
-    ABANDON,
-    ACCEPT,
-    CHARGES,
-    CHECKPOINT,
-    PEOPLE,
-    REPLACE,
-    RESERVE,
-    SETTLE,
-    Row,
-    canonical,
-)
+from beam_ldp.ledger.losses import finite, limit, local_loss_of, read_loss
+from beam_ldp.ledger.rows import Row, Signed, canonical
 
 # An auditor accepts a change of a budget: signed, so that nobody else can -----------------
 #
@@ -56,7 +40,7 @@ _PURPOSE = "beam-ldp: acceptance of a budget's change"
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class Acceptance(Signed):
     """What an auditor has accepted.
 
     Attributes:
@@ -76,12 +60,8 @@ class Acceptance:
     @property
     def signed_bytes(self) -> bytes:
         """What the signature covers; the purpose keeps it apart from those of anchors."""
-        told = {k: v for k, v in asdict(self).items() if k != "signature"}
+        told = {k: v for k, v in vars(self).items() if k != "signature"}
         return canonical({**told, "purpose": _PURPOSE})
-
-    def sign(self, key: Ed25519PrivateKey) -> Acceptance:
-        """The same, signed."""
-        return replace(self, signature=key.sign(self.signed_bytes).hex())
 
     def to_json(self) -> dict[str, Any]:
         """As a row holds it."""
@@ -105,14 +85,12 @@ class Acceptance:
                 f"{self.by} is said to have accepted it ({self.why}); the auditor's public key "
                 "would show whether that is so"
             )
-        try:
-            key.verify(bytes.fromhex(self.signature), self.signed_bytes)
-        except (InvalidSignature, ValueError):
+        if not self.is_signed_by(key):
             return "an acceptance of it is not signed with the auditor's key"
         return None
 
 
-class LedgerState(Books):
+class LedgerState(Balances):
     """The fold. `apply` checks each row against the chain and against what came before.
 
     Attributes:
@@ -125,29 +103,31 @@ class LedgerState(Books):
         self._of_run: dict[str, str] = {}
 
     def _take(self, row: Row) -> None:
-        if row.kind in CHARGES:
+        if row.kind in kinds.CHARGES:
             self._take_charge(row)
-        elif row.kind == ACCEPT:
+        elif row.kind == kinds.ACCEPT:
             self.acceptances.append(Acceptance.from_json(row.body))
-        elif row.kind == CHECKPOINT and not _equal(row.body["books"], self.to_json()):
+        elif row.kind == kinds.CHECKPOINT and not _equal(row.body["books"], self.to_json()):
             raise ValueError("a checkpoint holds what the rows before it amount to")
-        elif row.kind == PEOPLE:
+        elif row.kind == kinds.PEOPLE:
             self._check_people(row.body)
         super()._take(row)
 
     def _take_charge(self, row: Row) -> None:
         run_id = row.body["run_id"]
-        if row.kind == RESERVE:
+        if row.kind == kinds.RESERVE:
             if run_id in self._of_run:
                 raise ValueError("a name is used once")
             self._put(self._reserved(row))
             return
         name = (
-            f"{run_id}/{row.body['part']}" if row.kind == REPLACE and row.body["part"] else run_id
+            f"{run_id}/{row.body['part']}"
+            if row.kind == kinds.REPLACE and row.body["part"]
+            else run_id
         )
         charge = self.charge(name)
         self._check_place(charge, row.body)
-        is_part = charge.is_block and row.kind in (SETTLE, ABANDON)
+        is_part = charge.is_block and row.kind in (kinds.SETTLE, kinds.ABANDON)
         after = followed(charge, row)
         if is_part:
             ended = part_of(charge, row)
@@ -155,18 +135,18 @@ class LedgerState(Books):
                 raise ValueError("a part of a block ends once")
             self._check_end(charge, ended, row)
             self._put(ended)
-        elif row.kind in (SETTLE, ABANDON):
+        elif row.kind in (kinds.SETTLE, kinds.ABANDON):
             self._check_end(charge, after, row)
-        elif row.kind == REPLACE:
+        elif row.kind == kinds.REPLACE:
             _check_replaced(charge, after, row.body)
         self._put(after)
 
     def _reserved(self, row: Row) -> Charge:
         charge = reservation(row)
         population = self.population_of(charge.dataset)
-        budget = population.budget
-        if budget is None or charge.population != population.name:
-            raise ValueError("a charge needs a budget")
+        budget = population.granted
+        if charge.population != population.name:
+            raise ValueError("a charge is of its dataset's population")
         if charge.period != budget.period_of(charge.time):
             raise ValueError("a charge counts in the period of its time")
         if len(charge.loss.divergences) != len(budget.orders):
@@ -191,11 +171,11 @@ class LedgerState(Books):
         told = (charge.loss.to_json(), finite(charge.reserved_local))
         if not _equal(given, told) or (not charge.is_block and body["count"] != 1):
             raise ValueError("what is given back is what was reserved")
-        may = {charge.settles} | ({charge.attempt} if row.kind == ABANDON else set())
+        may = {charge.settles} | ({charge.attempt} if row.kind == kinds.ABANDON else set())
         if ended.attempt not in may or ended.rounds_begun != charge.rounds_begun:
             raise ValueError("what ends is the newest start, after all rounds that have begun")
         local = read_loss(body["local_epsilon"])
-        if row.kind == ABANDON:
+        if row.kind == kinds.ABANDON:
             least = charge.reserved_local if charge.asked_people else 0.0
             if local not in (least, charge.reserved_local):
                 raise ValueError("what was randomized is spent")

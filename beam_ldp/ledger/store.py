@@ -19,7 +19,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from beam_ldp.ledger.rows import BEGIN, CHECKPOINT, COLUMNS, RESERVE, Row
+from beam_ldp.ledger import kinds
+from beam_ldp.ledger.rows import COLUMNS, Row
 
 TABLE, VERSION_TABLE = "beam_ldp_ledger", "beam_ldp_ledger_version"
 SCHEMA = "0002"  # of the tables below; another one is refused
@@ -53,19 +54,18 @@ _VALUE: sa.BindParameter[Any] = sa.bindparam("value")
 _ROWS = sa.select(ledger_rows).order_by(_C.number)
 _ROWS_FROM = _ROWS.where(_C.number >= _VALUE)
 _ROW = _ROWS.where(_C.number == _VALUE)
-_FIRST = _ROWS.where(_C.number == 0)
 _LAST_CHECKPOINT = (
-    sa.select(ledger_rows).where(_C.kind == CHECKPOINT).order_by(_C.number.desc()).limit(1)
+    sa.select(ledger_rows).where(_C.kind == kinds.CHECKPOINT).order_by(_C.number.desc()).limit(1)
 )
 _LAST_OF_RUN = sa.select(sa.func.max(_C.number)).where(_C.run_id == _VALUE).scalar_subquery()
 _ROWS_OF_RUN = _ROWS.where(
     (_C.run_id == _VALUE)
     & (
-        ((_C.kind != BEGIN) & ((_C.part == "") | (_C.part == sa.bindparam("part"))))
+        ((_C.kind != kinds.BEGIN) & ((_C.part == "") | (_C.part == sa.bindparam("part"))))
         | (_C.number == _LAST_OF_RUN)
     )
 )
-_ROWS_OF_RELEASE = _ROWS.where((_C.release_key == _VALUE) & (_C.kind == RESERVE))
+_ROWS_OF_RELEASE = _ROWS.where((_C.release_key == _VALUE) & (_C.kind == kinds.RESERVE))
 _FIRST_OF_RELEASE = _ROWS_OF_RELEASE.limit(1)
 _ROWS_OF_IDENTITY = _ROWS.where(_C.identity_digest == _VALUE)
 _LOCK = int.from_bytes(hashlib.sha256(TABLE.encode()).digest()[:8], "big", signed=True)
@@ -362,10 +362,6 @@ class Reader:
         found = self._connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
         assert isinstance(found, datetime)
         return found
-
-    def first(self) -> Row | None:
-        """The row that made the ledger."""
-        return next(iter(self._found(_FIRST)), None)
 
     def rows(self, start: int) -> list[Row]:
         """All rows from number `start` on."""

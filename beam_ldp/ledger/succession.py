@@ -25,31 +25,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger.books import Population
-from beam_ldp.ledger.charges import finite, release_key
-from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
-from beam_ldp.ledger.opening import MLFLOW_URI
+from beam_ldp.ledger import kinds
+from beam_ldp.ledger.balances import Population
+from beam_ldp.ledger.charges import Charge
+from beam_ldp.ledger.connection import MLFLOW_URI
+from beam_ldp.ledger.losses import as_json, finite, local_loss_of, loss_of
 from beam_ldp.ledger.rows import (
-    BEGIN,
-    BUDGET,
-    CHECKPOINT,
-    DATASET,
-    GENESIS,
-    RENAME,
-    REPLACE,
-    RESERVE,
-    RESUME,
-    SETTLE,
     Anchor,
-    Head,
+    ChainHead,
     LedgerCorruptedError,
     LedgerError,
     Row,
-    check_name,
-    check_text,
     faults,
-    login,
     next_row,
+    recorded,
     row_hash,
     short_name,
 )
@@ -58,7 +47,12 @@ from beam_ldp.ledger.store import RowStore
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 _MOST_FAULTS = 20  # that the first row tells
-_RAISING = (RESERVE, RESUME, BEGIN, REPLACE)  # kinds that never lower what is spent
+_RAISING = (
+    kinds.RESERVE,
+    kinds.RESUME,
+    kinds.BEGIN,
+    kinds.REPLACE,
+)  # kinds that never lower what is spent
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ class Succession:
     @classmethod
     def of(cls, row: Row) -> Succession | None:
         """What a first row says; None of a ledger that began with nothing."""
-        told = row.body.get("succeeds") if row.kind == GENESIS else None
+        told = row.body.get("succeeds") if row.kind == kinds.GENESIS else None
         if told is None:
             return None
         try:
@@ -170,8 +164,7 @@ def succeed(
         LedgerError: if the old ledger holds together, or there is a ledger at the new place.
         LedgerUnavailableError: if a database is away.
     """
-    check_text("why", why)
-    check_name("by", by := by or login())
+    record = recorded(by, why)
     rows, old_id = _old(old)
     sound = _sound(rows)
     gone, said = _gone(rows, old_id, anchors)
@@ -198,8 +191,7 @@ def succeed(
         wrong=tuple(wrong),
         stated=stated,
         balances=_balances(carried.state),
-        by=by,
-        why=why,
+        **record,
     )
     _write(new, found, carried, {k: rows[0].body[k] for k in (MLFLOW_URI,) if k in rows[0].body})
     return found
@@ -208,7 +200,7 @@ def succeed(
 def _old(old: RowStore) -> tuple[list[Row], str]:
     """The old ledger's rows, and its id."""
     rows = old.rows()
-    if not rows or rows[0].kind != GENESIS or not _is_whole(rows[0]):
+    if not rows or rows[0].kind != kinds.GENESIS or not _is_whole(rows[0]):
         raise LedgerError("the old ledger's first row is gone or changed: nothing can be carried")
     return rows, str(rows[0].body["ledger_id"])
 
@@ -239,7 +231,7 @@ class _Carried:
         self.charged: list[str] = []
         self.dropped = 0
         self._old = old_id[:12]
-        self.state.apply([next_row(Head(), GENESIS, {"ledger_id": "carried"})])
+        self.state.apply([next_row(ChainHead(), kinds.GENESIS, {"ledger_id": "carried"})])
         for row in rows[1:sound]:
             self._take(row.kind, _unsigned(row))
         for row in rows[sound:]:
@@ -255,21 +247,21 @@ class _Carried:
                 everything = 2 * (budget.epsilon + (budget.local_epsilon or 0.0)) + 1
                 event = as_json(LocalRandomizerDpEvent(everything if local is None else local))
                 lost = f"lost rows of {self._old}"
-                self._take(RESERVE, self._open(population, f"{lost}: {name}", lost, event))
+                self._take(kinds.RESERVE, self._open(population, f"{lost}: {name}", lost, event))
                 self.charged.append(name)
 
     def chained(self, genesis: dict[str, Any]) -> Iterable[Row]:
         """All rows of the new ledger."""
         state = LedgerState()
-        for kind, body in [(GENESIS, genesis), *self.bodies]:
-            if kind == CHECKPOINT:
+        for kind, body in [(kinds.GENESIS, genesis), *self.bodies]:
+            if kind == kinds.CHECKPOINT:
                 body = {**body, "books": state.to_json()}
             row = next_row(state.head, kind, body)
             state.apply([row])
             yield row
 
     def _take(self, kind: str, body: dict[str, Any]) -> None:
-        if kind == CHECKPOINT:
+        if kind == kinds.CHECKPOINT:
             body = {**body, "books": self.state.to_json()}
         self.state.apply([next_row(self.state.head, kind, body)])
         self.bodies.append((kind, body))
@@ -279,9 +271,8 @@ class _Carried:
         body = _unsigned(row)
         body["time"] = max(str(body.get("time", "")), self.state.time)
         try:
-            if row.kind == RESERVE:
-                budget = self.state.population_of(body["dataset"]).budget
-                assert budget is not None
+            if row.kind == kinds.RESERVE:
+                budget = self.state.population_of(body["dataset"]).granted
                 body["period"] = budget.period_of(body["time"])
             self._take(row.kind, body)
         except Exception:  # of a row behind the fault nothing is certain
@@ -293,9 +284,11 @@ class _Carried:
         body, name = row.body, f"row {row.number} of {self._old}"
         with suppress(Exception):  # the charge for unknown rows stands for it then
             population = self.state.populations[body["population"]]
-            count = int(body["count"]) if row.kind == RESERVE else 1
+            count = int(body["count"]) if row.kind == kinds.RESERVE else 1
             sent = body.get("local_event")
-            self._take(RESERVE, self._open(population, name, name, body["event"], sent, count))
+            self._take(
+                kinds.RESERVE, self._open(population, name, name, body["event"], sent, count)
+            )
 
     def _open(
         self,
@@ -307,35 +300,28 @@ class _Carried:
         count: int = 1,
     ) -> dict[str, Any]:
         """A reservation that stays open, for what nobody can settle."""
-        budget = population.budget
-        assert budget is not None
-        dataset = min(population.datasets)
-        identity = ReleaseIdentity(dataset, release_id)
-        first = self.state.first_name_of(dataset)
-        return {
-            "time": self.state.time,
-            "run_id": short_name(run_id),
-            "part": "",
-            "dataset": dataset,
-            "population": population.name,
-            "period": budget.period_of(self.state.time),
-            "quota": "",
-            "release_key": release_key(population.name, first, identity),
-            "identity": identity.to_json(),
-            "identity_digest": identity.digest.hex(),
-            "memoized": False,
-            "attempt": uuid.uuid4().hex,
-            "event": event,
-            "loss": loss_of(event, budget.orders).to_json(),
-            "local_event": sent,
-            "local_epsilon": finite(local_loss_of(sent or event)),
-            "count": count,
-            "is_block": count > 1,
-            "left": count,
-            "about": {"question": "rows of the old ledger that are lost or changed"},
-            "certificate": None,
-            "writer": None,
-        }
+        budget, dataset = population.granted, min(population.datasets)
+        charge = Charge(
+            run_id=short_name(run_id),
+            dataset=dataset,
+            population=population.name,
+            identity=ReleaseIdentity(dataset, release_id),
+            reserved=event,
+            settled=None,
+            loss=loss_of(event, budget.orders),
+            local_epsilon=local_loss_of(sent or event),
+            status="reserved",
+            about={"question": "rows of the old ledger that are lost or changed"},
+            time=self.state.time,
+            period=budget.period_of(self.state.time),
+            number=self.state.head.count,
+            memoized=False,
+            attempt=uuid.uuid4().hex,
+            count=count,
+            is_block=count > 1,
+            local_event=sent,
+        )
+        return {**charge.to_row(self.state.first_name_of(dataset)), "writer": None}
 
 
 def _sound(rows: Sequence[Row]) -> int:
@@ -380,12 +366,12 @@ def _is_whole(row: Row) -> bool:
 def _raises(row: Row, state: LedgerState) -> bool:
     """Whether a row behind the fault may be believed: it lowers nothing that is spent."""
     body = row.body
-    if row.kind in _RAISING or row.kind in (DATASET, RENAME):
+    if row.kind in _RAISING or row.kind in (kinds.DATASET, kinds.RENAME):
         return True
-    if row.kind == BUDGET:
+    if row.kind == kinds.BUDGET:
         population = state.populations.get(body.get("population", ""))
         return population is not None and population.budget is None
-    return row.kind == SETTLE and bool(body.get("overspent"))
+    return row.kind == kinds.SETTLE and bool(body.get("overspent"))
 
 
 def _unsigned(row: Row) -> dict[str, Any]:

@@ -85,8 +85,8 @@ class ChargeTo:
         honest_fraction: share of the reports of every batch that are not fake.
         privacy_unit: what is protected; must be the budget's.
         people_store, people_key_file: where workers leave keyed hashes of the people asked, and the
-            file with the secret key, which only they read; see `beam_ldp.ledger.people`. Default:
-            none are left, and the run counts as one that asked everybody.
+            file with the secret key, which only they read; see `beam_ldp.ledger.participants`.
+            Default: none are left, and the run counts as one that asked everybody.
         untracked: why the run is in no tracker, if it is to be in none: audits then do not miss it.
         quota: whose share of the budget is charged; "": what no quota keeps.
         trust_shuffler: whether it was declared that the shuffler alone may protect people.
@@ -473,7 +473,7 @@ class _Begin(beam.DoFn):
     def process(self, token: str) -> Iterator[str]:
         from beam_ldp.ledger import BudgetLedger
 
-        BudgetLedger(self.url).begin(self.run_id, reserved=self.attempt, attempt=token)
+        BudgetLedger(self.url).begin(self.run_id, attempt=self.attempt, start=token)
         yield token
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import dp_accounting
 
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
-from beam_ldp.ledger import Anchor, Budget, BudgetLedger, Charge, Population, Row
-from beam_ldp.ledger.books import Books
-from beam_ldp.ledger.deciding import budget_of, epsilon_of, population_of
+from beam_ldp.ledger import Anchor, BudgetLedger, BudgetStatus, Charge, Population, Row
+from beam_ldp.ledger.admission import budget_of, population_of, status_of
+from beam_ldp.ledger.balances import Balances
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.rounding import number
@@ -66,41 +66,23 @@ def spending(population: Population, period: int) -> dict[str, float]:
     period `period`. Epsilons of runs do not simply add up, local ones do. Without a local budget
     there is no `local_budget`.
     """
-    granted = population.budget
-    assert granted is not None
-    return _figures(
-        granted,
-        period,
-        epsilon_of(population.loss(period, reserved=False), granted),
-        epsilon_of(population.loss(period), granted),
-        population.local_loss(period, reserved=False),
-        population.local_loss(period),
-    )
+    return _figures(status_of(population, period))
 
 
 def dataset_metrics(ledger: BudgetLedger, dataset: str) -> dict[str, float]:
     """Where the budget of a dataset's people stands now, this run included."""
-    status = ledger.status(dataset)
-    return _figures(
-        status.budget,
-        status.period,
-        status.spent,
-        status.committed,
-        status.local_spent,
-        status.local_committed,
-    )
+    return _figures(ledger.status(dataset))
 
 
-def _figures(
-    granted: Budget, period: int, spent: float, committed: float, local: float, most: float
-) -> dict[str, float]:
+def _figures(status: BudgetStatus) -> dict[str, float]:
+    granted, local, most = status.budget, status.local_spent, status.local_committed
     found = {
-        "epsilon_spent": spent,
-        "epsilon_reserved": max(0.0, committed - spent),
+        "epsilon_spent": status.spent,
+        "epsilon_reserved": status.reserved,
         "epsilon_budget": granted.epsilon,
-        "epsilon_left": max(0.0, granted.epsilon - committed),
+        "epsilon_left": status.left,
         "delta": granted.delta,
-        "period": float(period),
+        "period": float(status.period),
         "local_spent": local,
         "local_reserved": max(0.0, most - local) if most != local else 0.0,
     }
@@ -125,7 +107,7 @@ class Point:
     values: Mapping[str, float]
 
 
-def _point(books: Books, population: Population) -> Point:
+def _point(books: Balances, population: Population) -> Point:
     """Where a budget stands at the ledger's last row."""
     budget = population.budget
     assert budget is not None
@@ -184,7 +166,7 @@ def log_budget(
         LedgerError: for an unknown dataset.
         TrackingTimeoutError, mlflow.exceptions.MlflowException: see `log_release`.
     """
-    books = ledger.books
+    books = ledger.balances
     people = population_of(books, dataset)
     population, budget = people.name, budget_of(people, dataset)
     now = _point(books, people)
@@ -256,7 +238,7 @@ PEOPLE = f"{NAMESPACE}.people"  # what each person was charged, over all runs
 
 def charge_tags(ledger: BudgetLedger, run_id: str, event: Any = None) -> dict[str, str]:
     """Tags that tie an MLflow run to its charge, and anchor the ledger's head outside of it."""
-    books = ledger.books
+    books = ledger.balances
     anchor = Anchor(books.ledger_id, books.head.count, books.head.hash, books.time)
     tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(asdict(anchor))}
     if event is not None:

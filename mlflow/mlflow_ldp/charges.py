@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import dp_accounting
 
@@ -17,8 +17,44 @@ from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError
 from beam_ldp.ledger.losses import Loss, as_json, local_loss_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
-if TYPE_CHECKING:
-    from mlflow_ldp.tracker import PrivacyTracker
+
+@dataclass
+class TrackedLoss:
+    """What was charged so far.
+
+    Attributes:
+        epsilon: proved, cumulative, at the tracker's delta.
+        order: the Rényi order that gives it; infinite: epsilons added up.
+        local_epsilon: sum per person, for a person who took part in every step.
+        num_charges: charges so far.
+    """
+
+    epsilon: float
+    order: float
+    local_epsilon: float
+    num_charges: int
+
+
+class Tracked(Protocol):
+    """What a tracker tells of its run: `PrivacyTracker` is one.
+
+    Attributes: as there.
+    """
+
+    dataset: str
+    quota: str
+    delta: float
+    run_id: str
+
+    @property
+    def mlflow_run_id(self) -> str | None: ...
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def charged(self) -> bool: ...
+    @property
+    def spent(self) -> TrackedLoss: ...
+    def accountant(self) -> ShuffleAccountant: ...
 
 
 @dataclass
@@ -68,7 +104,7 @@ LARGEST_BLOCK = 64  # charges that are reserved ahead at once
 class Blocks:
     """Charges reserved ahead: one row in the ledger for many steps of the same kind."""
 
-    def __init__(self, ledger: BudgetLedger, tracker: PrivacyTracker) -> None:
+    def __init__(self, ledger: BudgetLedger, tracker: Tracked) -> None:
         self._ledger, self._tracker = ledger, tracker
         self._event: dp_accounting.DpEvent | None = None
         self._local = 0.0

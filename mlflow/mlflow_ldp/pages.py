@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlflow_ldp.tracker import PrivacyTracker
+    from mlflow_ldp.charges import Tracked
 
 
 Curve = Sequence[tuple[int, float, float]]  # step, cumulative epsilon, sum of local epsilons
@@ -19,7 +19,7 @@ MOST_POINTS = 2000  # of a picture or a page; a longer curve is thinned evenly
 _INK, _GREY = "#1f5fa8", "#5f6b76"
 
 
-def tracked_pages(tracker: PrivacyTracker, curve: Curve, statement: str) -> dict[str, str | bytes]:
+def tracked_pages(tracker: Tracked, curve: Curve, statement: str) -> dict[str, str | bytes]:
     """Files of a run by name: epsilon.png, epsilon.html, statement.md, statement.html."""
     title = f"Privacy of {tracker.dataset}"
     return {
@@ -67,7 +67,7 @@ def curve_page(curve: Curve, title: str, delta: float) -> str:
     return _page(title=title, delta=f"{delta:g}", points=points, ink=_INK, grey=_GREY)
 
 
-def statement_of(tracker: PrivacyTracker) -> str:
+def statement_of(tracker: Tracked) -> str:
     """What the run cost, in plain words (Markdown)."""
     from beam_ldp.rounding import number, rounded_down  # MLflow loads this module for every run
 

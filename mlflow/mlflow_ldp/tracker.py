@@ -7,20 +7,19 @@ import os
 import uuid
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dp_accounting
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.ledger.connection import URL_VARIABLE
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, loss_of, no_loss, orders_for, times
-from beam_ldp.ledger.opening import URL_VARIABLE
 from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.rounding import number
 from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget
 from mlflow_ldp.charges import LARGEST_BLOCK as LARGEST_BLOCK
-from mlflow_ldp.charges import Blocks, Kind, Snapshot, local_epsilon_of
+from mlflow_ldp.charges import Blocks, Kind, Snapshot, TrackedLoss, local_epsilon_of
 from mlflow_ldp.pages import statement_of
 from mlflow_ldp.release import dataset_input
 from mlflow_ldp.runs import NAMESPACE, LoggedRun, RunLog
@@ -34,23 +33,6 @@ _active: list[PrivacyTracker] = []
 def active_tracker() -> PrivacyTracker | None:
     """The innermost tracker that is open in this process."""
     return _active[-1] if _active else None
-
-
-@dataclass
-class TrackedLoss:
-    """What was charged so far.
-
-    Attributes:
-        epsilon: proved, cumulative, at the tracker's delta.
-        order: the Rényi order that gives it; infinite: epsilons added up.
-        local_epsilon: sum per person, for somebody who took part in every step.
-        num_charges: charges so far.
-    """
-
-    epsilon: float
-    order: float
-    local_epsilon: float
-    num_charges: int
 
 
 class PrivacyTracker:

@@ -9,17 +9,18 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from apache_beam.io.filesystem import BeamIOError
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp import settings as sections
 from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
-from beam_ldp.pipelines.records.lost_runs import BegunRounds, LostRoundsPrice, Note
+from beam_ldp.pipelines.records.interrupted_runs import BegunRounds, Note, RoundsPrice
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.device.keyed import PeopleFolder, files_at
@@ -31,6 +32,26 @@ if TYPE_CHECKING:
 
 YES = "yes"
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger
+
+
+class ChargeSettings(Protocol):
+    """What a charge asks of every program's settings. Attributes: the sections.
+
+    `one_report_per` says whose report is charged as one.
+    """
+
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def one_report_per(self) -> str: ...
+    @property
+    def noise(self) -> sections.Noise: ...
+    @property
+    def charge(self) -> sections.Charge: ...
+    @property
+    def privacy(self) -> sections.Privacy: ...
+    @property
+    def output(self) -> sections.Output: ...
 
 
 class NoCharge:
@@ -45,6 +66,7 @@ class NoCharge:
     def __init__(self, why: str, begun: BegunRounds | None = None) -> None:
         self.facts: dict[str, Any] = {"charged": why}
         self._begun = begun  # of a training that goes on
+        self._start = ""  # its token
         self._note: Note | None = None
         self.num_reports: int | None = None  # that came, once that is known
 
@@ -65,10 +87,13 @@ class NoCharge:
         staging: str,
         *,
         ends_with_launcher: bool,
-        rounds: LostRoundsPrice | None = None,
+        rounds: RoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
         """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
+
+        A training that goes on takes over from the start before it, in the ledger too, so that of
+        two copies of a staging folder only one does.
 
         Args:
             staging: the folder.
@@ -76,6 +101,7 @@ class NoCharge:
             rounds: of a training, whose rounds are then counted by `begin_round`.
             overwrite: whether what is published may replace an output.
         """
+        self._start = "" if self._begun is None else uuid.uuid4().hex
         if rounds is not None:
             self._begun = self._begun or BegunRounds(staging)
         self._note = replace(
@@ -85,6 +111,8 @@ class NoCharge:
             overwrite=overwrite,
         )
         self._note.write(staging)
+        if self._begun is not None:
+            self._tell_ledger(self._begun.count, starts=True)
 
     @property
     def _whose(self) -> Note:
@@ -97,16 +125,24 @@ class NoCharge:
             replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
     def begin_round(self, withheld: bool = False) -> None:
-        """Write down that one more round of a training begins; before it does.
+        """Write down that one more round of a training begins, before anybody is asked: in the
+        staging folder, and in the ledger.
 
         Args:
             withheld: whether its result will not be released: too few clients came.
+
+        Raises:
+            NotPublishedError: if the ledger does not take it; nobody may be asked then.
         """
         if self._begun is not None:
             self._begun.begin(withheld)
+            self._tell_ledger(self._begun.count)
+
+    def _tell_ledger(self, rounds: int, starts: bool = False) -> None:
+        """No ledger counts rounds."""
 
     def end_rounds(self) -> None:
-        """No more of them: the training is over here."""
+        """The training begins no further rounds in this process."""
         if self._begun is not None:
             self._begun.close()
             self._begun = None
@@ -149,7 +185,6 @@ class RunCharge(NoCharge):
         from beam_ldp.ledger.losses import committed
 
         super().__init__(YES, begun)
-        self._start = ""  # token of a training that goes on
         self._ledger, self._charge = ledger, charge
         self._run_id, self._dataset = charge.run_id, charge.dataset
         self.people = people
@@ -193,44 +228,14 @@ class RunCharge(NoCharge):
             before=before if self._start else None,
         )
 
-    def leave_note(
-        self,
-        staging: str,
-        *,
-        ends_with_launcher: bool,
-        rounds: LostRoundsPrice | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """The same; of a training, the ledger is told of this start.
-
-        One that goes on takes over from the one before, so that of two copies of a staging folder
-        only one does.
-        """
-        self._start = uuid.uuid4().hex if self._begun is not None else ""
-        super().leave_note(
-            staging, ends_with_launcher=ends_with_launcher, rounds=rounds, overwrite=overwrite
-        )
-        if self._begun is not None:
-            self._tell_ledger(start=self._start or self._charge.attempt)
-
-    def begin_round(self, withheld: bool = False) -> None:
-        """Write down that one more round begins, in the staging folder and in the ledger.
-
-        Raises:
-            NotPublishedError: if the ledger does not take it; nobody may be asked then.
-        """
-        if self._begun is not None:
-            super().begin_round(withheld)
-            self._tell_ledger()
-
-    def _tell_ledger(self, start: str | None = None) -> None:
+    def _tell_ledger(self, rounds: int, starts: bool = False) -> None:
         """How many rounds have begun, before anybody is asked."""
-        assert self._begun is not None
+        start = (self._start or self._charge.attempt) if starts else None
         from beam_ldp.ledger import LedgerError, LedgerUnavailableError
 
         try:
-            self._charge = self._ledger.begin_round(
-                self._run_id, self._begun.count, attempt=self._charge.attempt, start=start
+            self._charge = self._ledger.begin(
+                self._run_id, attempt=self._charge.attempt, start=start, rounds=rounds
             )
         except Exception as error:
             ours = isinstance(error, (LedgerError, LedgerUnavailableError))
@@ -249,7 +254,7 @@ class RunCharge(NoCharge):
     def check_people(self, num_reports: int) -> None:
         """A JobError if more reports came than people left hashes: nothing is released then."""
         from beam_ldp.ledger.accounts import FewerPeopleError, check_people
-        from beam_ldp.ledger.people import AskedPeople, DamagedTagsError, folder_of
+        from beam_ldp.ledger.participants import AskedPeople, DamagedTagsError, folder_of
 
         if self.people is None:
             return

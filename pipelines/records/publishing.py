@@ -34,9 +34,9 @@ from beam_ldp.accounting.reports import LocalReports, crowd_of
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
+from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError, Price
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
@@ -45,8 +45,7 @@ from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-    from beam_ldp.ledger.people import Compared
-    from beam_ldp.pipelines.records.reserving import ChargeSettings
+    from beam_ldp.ledger.participants import Compared
 
 
 def release(
@@ -265,7 +264,7 @@ class Republication(RunCharge):
 
     @property
     def _before(self) -> list[dict[str, Any]]:
-        """What is known of earlier publications; see `settling.publication_of`."""
+        """What is known of earlier publications; see `charging.publication_of`."""
         return list(self._charge.about.get("publications") or ())
 
     def _compared(self, num_reports: int) -> Compared | None:
@@ -274,7 +273,7 @@ class Republication(RunCharge):
         known = len(before) == self._charge.published and all(each["folder"] for each in before)
         if self.people is None or not before or not known:
             return None
-        from beam_ldp.ledger.people import compare
+        from beam_ldp.ledger.participants import compare
 
         place = self.people.at(GlobalWindow())
         files = files_at(self.people.store)
@@ -337,7 +336,7 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
 
 
 def _crowd(event: Any) -> int:
-    """Of events of one mechanism: the fewer hide each other, the dearer."""
+    """Reports that hide each other, of events of one mechanism: smaller crowds cost more."""
     return 1 if isinstance(event, LocalReports) else crowd_of(event)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp import settings as sections
 from beam_ldp.launcher import Launcher
+from beam_ldp.pipelines import budget
 from beam_ldp.pipelines.jobs.job import BudgetOptions
-from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
+from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
-from beam_ldp.pipelines.records.lost_runs import find_lost_runs
+from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
 from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
@@ -31,26 +30,6 @@ if TYPE_CHECKING:
 NO_LEDGER = "no: no ledger was named"
 SIMULATED = "no: a simulation has no privacy cost"
 REQUIRE_VARIABLE = "BEAM_LDP_REQUIRE_LEDGER"  # "1": no run goes uncharged
-
-
-class ChargeSettings(Protocol):
-    """What a charge asks of every program's settings. Attributes: the sections.
-
-    `one_report_per` says whose report is charged as one.
-    """
-
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def one_report_per(self) -> str: ...
-    @property
-    def noise(self) -> sections.Noise: ...
-    @property
-    def charge(self) -> sections.Charge: ...
-    @property
-    def privacy(self) -> sections.Privacy: ...
-    @property
-    def output(self) -> sections.Output: ...
 
 
 def reserve(
@@ -165,7 +144,7 @@ def would_grant(
         begun = _begun(ledger, settings, settings.charge.run_id, identity)
         if begun is not None:
             _check_alone(settings, begun.run_id, begun)
-        budget = ledger.status(settings.dataset).budget
+        granted = ledger.status(settings.dataset).budget
         committed = ledger.would_grant(
             settings.dataset,
             _asked_for(ledger, settings, worst, schedule),
@@ -178,9 +157,9 @@ def would_grant(
         )
     if begun is not None:
         return f"run {begun.run_id!r} was started before and is charged: it goes on, for free"
-    remains = rounded_down(max(0.0, budget.epsilon - committed))
+    remains = rounded_down(max(0.0, granted.epsilon - committed))
     return (
-        f"epsilon {number(committed)} of {budget.epsilon:g} at delta = {budget.delta:g} would be "
+        f"epsilon {number(committed)} of {granted.epsilon:g} at delta = {granted.delta:g} would be "
         f"spent or reserved with this run, {remains} would remain"
     )
 
@@ -207,33 +186,14 @@ def store_of_ledger(settings: ChargeSettings) -> str | None:
         return BudgetLedger(url).mlflow_uri
 
 
-@contextmanager
-def ledger_errors() -> Iterator[None]:
+def ledger_errors() -> AbstractContextManager[None]:
     """What a ledger refuses, as a program says it.
 
     Raises:
         SettingError: if its packages are missing, or it is not there, damaged, or not for this.
         NothingReleasedError: if the budget does not allow it.
     """
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-    except ImportError:
-        raise SettingError(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-    try:
-        yield
-    except BudgetExceededError as error:
-        raise NothingReleasedError(str(error)) from None
-    except LedgerCorruptedError as error:
-        raise SettingError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
-    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise SettingError(str(error)) from None
+    return budget.ledger_errors(SettingError, NothingReleasedError)
 
 
 def _about(settings: ChargeSettings, question: str) -> dict[str, Any]:
@@ -292,7 +252,7 @@ def _check_alone(settings: ChargeSettings, run_id: str, begun: Charge | None) ->
     The ledger knows the launcher of the newest start, whatever its output; a note beside the output
     is that of a start of this very process, too.
     """
-    notes = find_lost_runs(settings.output.folder) if settings.output.folder else []
+    notes = find_interrupted_runs(settings.output.folder) if settings.output.folder else []
     launchers = [run.note.launcher for run in notes if run.note.run_id == run_id]
     named = begun and begun.status == "reserved" and Launcher.of_start(begun)
     launchers += [named] if named else []

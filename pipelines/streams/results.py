@@ -50,7 +50,7 @@ from beam_ldp.pipelines.outputs import (
     write_private,
 )
 from beam_ldp.pipelines.records.gates import BadRows, price_of
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import SettingError

@@ -37,7 +37,7 @@ from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.job_files import job_content, jobs_of
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
-from beam_ldp.pipelines.records.lost_runs import (
+from beam_ldp.pipelines.records.interrupted_runs import (
     BEGUN,
     WITHHELD,
     BegunRounds,
@@ -464,7 +464,7 @@ def _tracking(checkpoint: Checkpoint, given: Arguments) -> dict[str, str]:
 
 def address_of(uri: str) -> str:
     """The address of MLflow's store as a checkpoint keeps it: absolute, without a password."""
-    from beam_ldp.ledger.opening import absolute_uri
+    from beam_ldp.ledger.connection import absolute_uri
     from mlflow_ldp.runs import shown_uri
 
     return shown_uri(absolute_uri(uri))

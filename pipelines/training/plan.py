@@ -18,7 +18,7 @@ from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.schedule import UNLIKELY
 from beam_ldp.federated.collusion import CollusionCheck
-from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
+from beam_ldp.pipelines.records.interrupted_runs import RoundsPrice
 from beam_ldp.pipelines.training.facts import DataFacts
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import DISTILLATION, SHUFFLED_EPOCHS, TrainingQuestion
@@ -248,10 +248,10 @@ class TrainingPlan(ABC):
         return self
 
     @cached_property
-    def round_price(self) -> LostRoundsPrice:
+    def round_price(self) -> RoundsPrice:
         """What a ledger is told of rounds that began, should this program be lost."""
         event = event_to_json(self.charged_event)
-        return LostRoundsPrice(event, None, max(1, self.events_of(self.rounds)))
+        return RoundsPrice(event, None, max(1, self.events_of(self.rounds)))
 
     @property
     def busiest(self) -> int:

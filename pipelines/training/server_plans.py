@@ -18,7 +18,7 @@ from beam_ldp.accounting.two_ledgers import (
     central_round_event,
     joint_multiplier,
 )
-from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
+from beam_ldp.pipelines.records.interrupted_runs import RoundsPrice
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import TrainingPlan, composed
 from beam_ldp.pipelines.training.settings import target_of
@@ -193,7 +193,7 @@ class LocalCentralPlan(TrainingPlan):
         return float(composed(self._noise, busiest, self.settings.privacy.delta))
 
     @cached_property
-    def round_price(self) -> LostRoundsPrice:
+    def round_price(self) -> RoundsPrice:
         sent = event_to_json(LocalRandomizerDpEvent(self.mechanism.local_epsilon))
         rounds = max(1, self.rounds)
         often = self.messages_of(rounds)

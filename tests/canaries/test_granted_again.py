@@ -58,7 +58,7 @@ def test_of_a_graph_that_runs_twice_one_report_leaves(ledger: BudgetLedger) -> N
     charge, left = ledger.reserve("people", "graph", event, identity=RELEASE), 0
     for run in ("one", "two"):
         try:
-            ledger.begin("graph", reserved=charge.attempt, attempt=run)
+            ledger.begin("graph", attempt=charge.attempt, start=run)
             ledger.settle("graph", event, identity=RELEASE, attempt=run, tokens={"": run})
         except LedgerError:
             continue
@@ -125,7 +125,7 @@ def settled(ledger: BudgetLedger, charge: Charge, rounds: int) -> float:
 def test_no_older_count_makes_rounds_cheaper(ledger: BudgetLedger) -> None:
     charge = ledger.reserve("people", "training", rounds_of(30), identity=RELEASE)
     for begun in range(1, ROUNDS + 1):
-        charge = ledger.begin_round("training", begun, attempt=charge.attempt)
+        charge = ledger.begin("training", rounds=begun, attempt=charge.attempt)
     with pytest.raises(LedgerError, match="12 rounds of run 'training' have begun"):
         settled(ledger, charge, SET_BACK)
     assert SET_BACK * LOCAL < fresh_reports(ROUNDS) <= settled(ledger, charge, ROUNDS)

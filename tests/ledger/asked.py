@@ -21,5 +21,5 @@ def asked(dataset: str, release_id: str, **how: Any) -> ReleaseIdentity:
 def begun(ledger: BudgetLedger, run_id: str, token: str = "") -> str:
     """The token of a run of a pipeline that was built: the one given, or a new one."""
     token = token or uuid.uuid4().hex
-    ledger.begin(run_id, reserved=ledger.charge(run_id).attempt, attempt=token)
+    ledger.begin(run_id, attempt=ledger.charge(run_id).attempt, start=token)
     return token

@@ -17,15 +17,14 @@ from beam_ldp.ledger.auditing import AuditReport, audit
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.rows import (
     Anchor,
-    Head,
+    ChainHead,
     Row,
     canonical,
     load_private,
     load_public,
     next_row,
-    read_anchors,
-    write_anchors,
 )
+from beam_ldp.ledger.sinks import FileAnchors
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
 from tests.ledger.keys import make_key, private_bytes, public_bytes
@@ -171,7 +170,7 @@ def test_every_truncation_against_an_anchor(rows: list[Row], anchor: Anchor) -> 
 
 def rewritten(rows: list[Row]) -> list[Row]:
     """All of the ledger anew, with another name for the first run: hashes all fit."""
-    head, new = Head(), []
+    head, new = ChainHead(), []
     for row in rows:
         body = copy.deepcopy(row.body)
         if body.get("run_id") == "first":
@@ -250,12 +249,12 @@ def test_signed_anchors(rows: list[Row], anchor: Anchor) -> None:
 def test_anchors_in_a_file(tmp_path: Path, anchor: Anchor) -> None:
     path = tmp_path / "anchors.jsonl"
     signed = anchor.sign(make_key())
-    write_anchors(path, [anchor])
-    write_anchors(path, [signed])
-    assert read_anchors(path) == [anchor, signed]
+    FileAnchors(path).put(anchor)
+    FileAnchors(path).put(signed)
+    assert FileAnchors(path).all() == [anchor, signed]
     path.write_text('{"count": 1}\n')
     with pytest.raises(ValueError, match="line 1"):
-        read_anchors(path)
+        FileAnchors(path).all()
 
 
 @pytest.mark.parametrize("load", [load_private, load_public])

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.ledger import BudgetLedger, audit, recomputing
+from beam_ldp.ledger import BudgetLedger, audit, kinds, recomputing
 from beam_ldp.ledger.auditing import AuditReport
-from beam_ldp.ledger.charges import Budget
-from beam_ldp.ledger.losses import Loss, orders_for
-from beam_ldp.ledger.recomputing import epsilons_of
-from beam_ldp.ledger.rows import RESERVE, SETTLE, Anchor, Row, next_row
+from beam_ldp.ledger.losses import Loss
+from beam_ldp.ledger.rows import Anchor, Row, next_row
 from tests.ledger.asked import KEY, asked
 from tests.ledger.conftest import Clock
 from tests.ledger.keys import make_key
@@ -37,9 +33,9 @@ def rows(ledger: BudgetLedger) -> list[Row]:
 
 def forged(rows: list[Row], **changed: Any) -> list[Row]:
     """One more reservation like the first, but for what is changed."""
-    (like,) = [row for row in rows if row.kind == RESERVE]
+    (like,) = [row for row in rows if row.kind == kinds.RESERVE]
     body = {**like.body, "run_id": "forged", "attempt": "other", **changed}
-    return [*rows, next_row(rows[-1].head, RESERVE, body)]
+    return [*rows, next_row(rows[-1].head, kinds.RESERVE, body)]
 
 
 def of(identity: Any) -> dict[str, Any]:
@@ -77,7 +73,7 @@ def test_one_memoized_release_that_was_charged_as_two(rows: list[Row]) -> None:
 
 
 def test_a_loss_that_is_stated_too_small(rows: list[Row]) -> None:
-    (like,) = [row for row in rows if row.kind == RESERVE]
+    (like,) = [row for row in rows if row.kind == kinds.RESERVE]
     loss = like.body["loss"]
     less = {**loss, "divergences": [0.5 * value for value in loss["divergences"]]}
     outcome, said = check(audit(forged(rows, loss=less)), "what its event costs")
@@ -98,10 +94,10 @@ def test_a_share_that_was_exceeded(rows: list[Row]) -> None:
     made = rows
     for i in range(3):
         identity = asked("visits", f"ads {i}", key=KEY)
-        (like,) = [row for row in rows if row.kind == RESERVE]
+        (like,) = [row for row in rows if row.kind == kinds.RESERVE]
         body = {**like.body, **of(identity), "run_id": f"ads {i}", "quota": "ads"}
         body["release_key"] = _key(identity)
-        made = [*made, next_row(made[-1].head, RESERVE, body)]
+        made = [*made, next_row(made[-1].head, kinds.RESERVE, body)]
     outcome, said = check(audit(made), "share of a budget")
     assert outcome == "failed"
     assert "quota 'ads' of 'visits' was charged beyond its share of 0.25" in said
@@ -168,8 +164,8 @@ def test_each_distinct_event_is_priced_once(
     asked_for: list[Any] = []
     answer = recomputing._answer
     monkeypatch.setattr(recomputing, "_answer", lambda one: asked_for.append(one) or answer(one))
-    assert sum(row.kind in (RESERVE, SETTLE) for row in rows) == 2
-    assert audit([*rows, next_row(rows[-1].head, RESERVE, made[0].body)]).num_rows
+    assert sum(row.kind in (kinds.RESERVE, kinds.SETTLE) for row in rows) == 2
+    assert audit([*rows, next_row(rows[-1].head, kinds.RESERVE, made[0].body)]).num_rows
     assert len(asked_for) == 1
 
 
@@ -192,18 +188,3 @@ def test_an_event_without_a_price_is_a_fault(rows: list[Row]) -> None:
     found.stated[question] = {Loss((1.0,), 1.0): 7}
     recomputing.price(found)
     assert found.findings() == ["row 7 holds an event without a privacy cost: ValueError"]
-
-
-@pytest.mark.parametrize("orders", [(2.0,), orders_for(1.0, 1e-8)])
-def test_many_losses_read_at_once_are_read_the_same(orders: tuple[float, ...]) -> None:
-    """Against `Loss.epsilon`, one by one; a fixed seed."""
-    rng = np.random.default_rng(1)
-    budget = Budget(1.0, 1e-8, None, orders, None, "", 0)
-    losses = [
-        Loss(tuple(rng.exponential(scale, len(orders))), pure, failure)
-        for scale in (1e-6, 0.1, 10.0)
-        for pure in (0.0, 0.01, 3.0, math.inf)
-        for failure in (0.0, 1e-10, 1e-8, 1e-7)
-    ]
-    one_by_one = [loss.epsilon(orders, 1e-8)[0] for loss in losses]
-    np.testing.assert_allclose(epsilons_of(losses, budget), one_by_one, rtol=1e-13)

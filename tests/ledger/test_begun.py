@@ -12,7 +12,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger, Charge, LedgerError
 from beam_ldp.ledger.auditing import audit
-from beam_ldp.ledger.books import Books
+from beam_ldp.ledger.balances import Balances
 from tests.ledger.asked import asked
 from tests.ledger.test_attacks import forged, outcome
 
@@ -31,7 +31,7 @@ def charge(ledger: BudgetLedger) -> Charge:
     ledger.set_budget("visits", epsilon=100.0, delta=1e-6, local_epsilon=100.0)
     made = ledger.reserve("visits", "t", of(30), identity=asked("visits", "t"))
     for begun in (0, 1, 5, 12):
-        made = ledger.begin_round("t", begun, attempt=made.attempt)
+        made = ledger.begin("t", rounds=begun, attempt=made.attempt)
     return made
 
 
@@ -53,26 +53,26 @@ def test_a_charge_is_settled_for_all_rounds_that_began(ledger: BudgetLedger, cha
     assert ledger.charge("t") == ledger.state.charge("t") == settle(ledger, 12, charge.attempt)
     assert audit(ledger.rows()).clean
     with pytest.raises(LedgerError, match="is settled already"):
-        ledger.begin_round("t", 13, attempt=charge.attempt)
+        ledger.begin("t", rounds=13, attempt=charge.attempt)
 
 
 def test_the_count_never_falls_and_what_was_asked_stays_spent(ledger: BudgetLedger, charge: Charge):
     with pytest.raises(LedgerError, match="cannot fall to 11"):
-        ledger.begin_round("t", 11, attempt=charge.attempt)
+        ledger.begin("t", rounds=11, attempt=charge.attempt)
     given_back = ledger.abandon("t", randomized=False, why="x", attempt=charge.attempt)
     assert given_back.local_epsilon == 30.0
 
 
 def test_of_two_starts_the_newer_one_counts(ledger: BudgetLedger, charge: Charge):
-    assert ledger.begin_round("t", 12, attempt=charge.attempt, start="newer").attempt == "newer"
+    assert ledger.begin("t", rounds=12, attempt=charge.attempt, start="newer").attempt == "newer"
     for late in (
-        lambda: ledger.begin_round("t", 13, attempt=charge.attempt),
-        lambda: ledger.begin_round("t", 12, attempt=charge.attempt, start="third"),
+        lambda: ledger.begin("t", rounds=13, attempt=charge.attempt),
+        lambda: ledger.begin("t", rounds=12, attempt=charge.attempt, start="third"),
         lambda: settle(ledger, 12, charge.attempt),
     ):
         with pytest.raises(LedgerError, match="another start of run 't' took over"):
             late()
-    ledger.begin_round("t", 13, attempt="newer")
+    ledger.begin("t", rounds=13, attempt="newer")
     assert settle(ledger, 13, "newer").local_epsilon == 13.0, "nothing is charged twice"
     assert settle(ledger, 13, "newer").attempt == "newer"
 
@@ -87,13 +87,13 @@ def test_rounds_are_counted_of_what_one_program_settles_whole(ledger: BudgetLedg
         "graph": ledger.reserve("visits", "g", ONE, identity=asked("visits", "g")),
         "training": ledger.reserve("visits", "t", ONE, identity=asked("visits", "t")),
     }
-    ledger.begin("g", reserved=made["graph"].attempt, attempt="run")
+    ledger.begin("g", attempt=made["graph"].attempt, start="run")
     for kind in ("block", "memoized", "graph"):
         with pytest.raises(LedgerError, match="no rounds of it are counted"):
-            ledger.begin_round(made[kind].run_id, 1, attempt=made[kind].attempt)
-    training = ledger.begin_round("t", 1, attempt=made["training"].attempt)
+            ledger.begin(made[kind].run_id, rounds=1, attempt=made[kind].attempt)
+    training = ledger.begin("t", rounds=1, attempt=made["training"].attempt)
     with pytest.raises(LedgerError, match="a training, whose rounds are counted"):
-        ledger.begin("t", reserved=training.attempt, attempt="run")
+        ledger.begin("t", attempt=training.attempt, start="run")
     assert audit(ledger.rows()).clean
 
 
@@ -101,7 +101,7 @@ def test_no_proof_gives_back_what_was_asked(ledger: BudgetLedger, charge: Charge
     twice = ledger.reserve("visits", "g", ONE, identity=asked("visits", "g", key="5a" * 32),
                            memoized=True)  # fmt: skip
     for run in ("one", "two"):
-        ledger.begin("g", reserved=twice.attempt, attempt=run)
+        ledger.begin("g", attempt=twice.attempt, start=run)
     nothing: dict[str, Any] = {"num_randomized": 0, "proof": "nobody was asked"}
     ended = ledger.settle("t", of(12), identity=charge.identity, attempt=charge.attempt, **nothing)
     assert ended.local_epsilon == 12.0
@@ -140,9 +140,9 @@ def test_an_audit_finds_rows_that_forget_rounds(ledger: BudgetLedger, charge: Ch
 def test_a_run_of_many_rounds_is_found_by_few_rows(ledger: BudgetLedger, charge: Charge):
     """To begin a round costs the same, however many began: the last row holds the count."""
     for begun in range(13, 31):
-        ledger.begin_round("t", begun, attempt=charge.attempt)
+        ledger.begin("t", rounds=begun, attempt=charge.attempt)
     with ledger._store.reading() as reader:
         assert [row.kind for row in reader.rows_of_run("t")] == ["reserve", "begin"]
-    books = Books()
+    books = Balances()
     books.apply(ledger.rows())
     assert books.populations["visits"].account(0).open == 1

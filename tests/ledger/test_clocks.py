@@ -10,9 +10,9 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, Population, audit
-from beam_ldp.ledger.books import REPLACE_ONE
+from beam_ldp.ledger.admission import capacity, share_of, status_of
+from beam_ldp.ledger.balances import REPLACE_ONE
 from beam_ldp.ledger.charges import Budget, Quota
-from beam_ldp.ledger.deciding import capacity, refusal, share_of
 from beam_ldp.ledger.losses import Loss, orders_for
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
@@ -50,7 +50,7 @@ def test_a_clock_in_2036_wins_no_budget_and_blocks_nobody(
         with pytest.raises(LedgerError, match="accept-time"):
             act()
     wrong.settle("open", LocalRandomizerDpEvent(1e-13), identity=asked("visits", "o"))
-    assert wrong.books.time.startswith("2026-01-01")  # a settlement is never held up
+    assert wrong.balances.time.startswith("2026-01-01")  # a settlement is never held up
     clock.move(days=30)
     spend(ledger, "february")
     assert ledger.status("visits").period == 1 and audit(ledger.rows()).clean
@@ -65,7 +65,7 @@ def test_a_long_rest_is_ended_by_an_act_that_stands_in_the_ledger(
     clock.move(days=33)
     with pytest.raises(LedgerError, match="more than 32 days"):
         spend(ledger, "late")
-    assert ledger.accept_time(why="it was summer", by="Ada") == ledger.books.time
+    assert ledger.accept_time(why="it was summer", by="Ada") == ledger.balances.time
     spend(ledger, "late")
     (row,) = [row for row in ledger.rows() if row.kind == "time"]
     assert row.body["by"] == "Ada" and row.body["before"] < row.body["time"]
@@ -222,7 +222,7 @@ def test_no_sequence_of_requests_exceeds_a_share_or_exhausts_anothers(
             fits = (
                 own.loss.divergences[0] + cost <= share * full and own.local + local <= share * 10.0
             )
-            refused = refusal(people, 0, loss, local, 1, quota)
+            refused = status_of(people, 0).refusal(loss, local, quota)
             assert fits == (refused is None), refused
             told["refused" if refused else "granted"] += 1
             if refused is not None:

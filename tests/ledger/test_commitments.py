@@ -24,9 +24,9 @@ from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.accounting.two_ledgers import central_round_event
-from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit, kinds
 from beam_ldp.ledger.losses import CHANCES, as_json, loss_of, orders_for, times
-from beam_ldp.ledger.rows import BUDGET, Head, next_row
+from beam_ldp.ledger.rows import ChainHead, next_row
 from beam_ldp.randomizers.frequency import BinaryHadamard
 from tests.ledger.asked import KEY, asked
 
@@ -247,7 +247,7 @@ def test_the_share_of_chances_is_fixed_with_the_first_charge(trainings: BudgetLe
     reserve(trainings, "one", ROUND)
     with pytest.raises(LedgerError, match="chances were fixed"):
         trainings.set_budget("visits", epsilon=2.0, delta=DELTA, chances=0.9)
-    population = trainings.books.population_of("visits")
+    population = trainings.balances.population_of("visits")
     assert population.budget is not None
     with pytest.raises(ValueError, match="chances and periods cannot change"):
         population.take_budget(replace(population.budget, chances=0.9))
@@ -261,16 +261,18 @@ def test_the_share_of_chances_is_fixed_with_the_first_charge(trainings: BudgetLe
 
 @pytest.mark.parametrize("share", [0.5, 1.0, -0.1])
 def test_a_forged_share_is_found(trainings: BudgetLedger, share: float) -> None:
-    budget = next(row for row in trainings.rows() if row.kind == BUDGET)
+    budget = next(row for row in trainings.rows() if row.kind == kinds.BUDGET)
     reserve(trainings, "one", ROUND)
     last = trainings.rows()[-1]
     forged = next_row(
-        Head(last.number + 1, last.hash),
-        BUDGET,
+        ChainHead(last.number + 1, last.hash),
+        kinds.BUDGET,
         {**budget.body, "time": last.body["time"], "chances": share},
     )
     assert not audit([*trainings.rows(), forged]).clean
-    honest = next_row(Head(last.number + 1, last.hash), BUDGET, {**forged.body, "chances": 0.9})
+    honest = next_row(
+        ChainHead(last.number + 1, last.hash), kinds.BUDGET, {**forged.body, "chances": 0.9}
+    )
     assert audit([*trainings.rows(), honest]).clean
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
-from beam_ldp.ledger.accounts import Account, Sum, Total
-from beam_ldp.ledger.books import Books, Population
+from beam_ldp.ledger.accounts import Account, ExactLoss, ExactSum
+from beam_ldp.ledger.admission import capacity, quota_refusal, share_of, status_of
+from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import (
     Budget,
     Quota,
@@ -20,9 +21,8 @@ from beam_ldp.ledger.charges import (
     release_key,
     reservation,
 )
-from beam_ldp.ledger.deciding import capacity, quota_refusal, refusal, share_of
 from beam_ldp.ledger.losses import Loss, limit, no_loss, orders_for, shares, times
-from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row, next_row
+from beam_ldp.ledger.rows import ChainHead, LedgerCorruptedError, Row, next_row
 from tests.ledger.asked import KEY, asked
 
 pytestmark = pytest.mark.exact
@@ -35,17 +35,17 @@ LOSS = Loss((0.5, 0.25), 1.5)
 
 @pytest.mark.parametrize("value", [0.0, 5e-324, 0.1, 1.0, 1e300, 1.7976931348623157e308])
 def test_a_sum_holds_every_bit(value: float) -> None:
-    total = Sum()
+    total = ExactSum()
     total.add(value, 3)
     total.add(value, -2)
     assert total.value == value
-    assert Sum.from_json(total.to_json()) == total
+    assert ExactSum.from_json(total.to_json()) == total
     total.add(value, -1)
-    assert total == Sum() and total.value == 0.0
+    assert total == ExactSum() and total.value == 0.0
 
 
 def test_a_sum_is_rounded_up_and_never_down() -> None:
-    total = Sum()
+    total = ExactSum()
     total.add(1.0)
     total.add(5e-324)
     assert total.value == math.nextafter(1.0, 2.0)
@@ -54,10 +54,10 @@ def test_a_sum_is_rounded_up_and_never_down() -> None:
 
 
 def test_infinite_and_too_large_sums() -> None:
-    total = Sum()
+    total = ExactSum()
     total.add(math.inf, 2)
     total.add(math.inf, -1)
-    assert total.value == math.inf and Sum.from_json(total.to_json()) == total
+    assert total.value == math.inf and ExactSum.from_json(total.to_json()) == total
     total.add(math.inf, -1)
     assert total.value == 0.0
     total.add(1.7976931348623157e308, 2)
@@ -65,19 +65,19 @@ def test_infinite_and_too_large_sums() -> None:
 
 
 def test_what_is_no_sum_is_refused() -> None:
-    assert Sum.from_json("3:16384:0").finite == 3 << 16384
+    assert ExactSum.from_json("3:16384:0").finite == 3 << 16384
     for told in ("1:-1:0", "1:16385:0", "1:0", "x:0:0"):
         with pytest.raises(ValueError):
-            Sum.from_json(told)
+            ExactSum.from_json(told)
 
 
 def test_totals_add_figure_by_figure() -> None:
-    one, other = Total(2), Total(2)
+    one, other = ExactLoss(2), ExactLoss(2)
     one.add(LOSS, 2)
     other.add(Loss((1.0, 2.0), 3.0, 0.125))
-    both = one.plus(other)
+    both = one + other
     assert both.loss == Loss((2.0, 2.5), 6.0, 0.125)
-    assert Total.from_json(both.to_json()).loss == both.loss
+    assert ExactLoss.from_json(both.to_json()).loss == both.loss
     assert one.loss == times(LOSS, 2)  # neither is changed
 
 
@@ -139,19 +139,21 @@ def test_what_is_kept_whole_leaves_nothing() -> None:
     found = people(a=0.5, b=0.5)
     assert share_of(found.quotas, "") == 0.0
     assert share_of(found.quotas, "a") == 0.5
-    assert "all without a quota" in str(refusal(found, 0, loss_at_first(found, 1e-3), 0.0))
+    assert "all without a quota" in str(
+        status_of(found, 0).refusal(loss_at_first(found, 1e-3), 0.0)
+    )
     assert quota_refusal(found, 0, Quota("c", 0.0)) is None
     assert "more than the budget" in str(quota_refusal(found, 0, Quota("c", 1e-6)))
 
 
 def test_a_share_is_full_and_not_fuller() -> None:
     found = people(local=8.0, a=0.25)
-    assert refusal(found, 0, loss_at_first(found, 0.25), 2.0, quota="a") is None
-    assert refusal(found, 0, loss_at_first(found, 0.2501), 0.0, quota="a") is not None
-    assert refusal(found, 0, no_loss((0.0,) * 5), 2.001, quota="a") is not None
-    assert refusal(found, 0, loss_at_first(found, 0.75), 6.0) is None
-    assert refusal(found, 0, loss_at_first(found, 0.125), 1.0, 2, quota="a") is None
-    assert refusal(found, 0, loss_at_first(found, 0.125), 1.0, 3, quota="a") is not None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.25), 2.0, quota="a") is None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.2501), 0.0, quota="a") is not None
+    assert status_of(found, 0).refusal(no_loss((0.0,) * 5), 2.001, quota="a") is not None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.75), 6.0) is None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.25), 2.0, quota="a") is None
+    assert status_of(found, 0).refusal(loss_at_first(found, 0.375), 3.0, quota="a") is not None
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.05, 1.0, 20.0])
@@ -194,7 +196,7 @@ def test_a_share_is_of_the_first_order_alone(order: int) -> None:
     found.quota_accounts[("a", 0)].spent.add(Loss(tuple(spent), 0.0))
     found.accounts[0] = Account.empty(len(budget.orders))
     more = loss_at_first(found, 0.2)
-    assert (refusal(found, 0, more, 0.0, quota="a") is None) == (order == 1)
+    assert (status_of(found, 0).refusal(more, 0.0, quota="a") is None) == (order == 1)
     assert (quota_refusal(found, 0, Quota("a", 0.3)) is None) == (order == 1)
 
 
@@ -217,7 +219,7 @@ def reserved(is_block: bool = False, count: int = 1, memoized: bool = True, **ho
         "count": count, "is_block": is_block, "left": count, "about": {}, "certificate": None,
         "time": "", **how,
     }  # fmt: skip
-    return next_row(Head(), "reserve", body)
+    return next_row(ChainHead(), "reserve", body)
 
 
 def then(kind: str, **body: Any) -> Row:
@@ -225,7 +227,7 @@ def then(kind: str, **body: Any) -> Row:
         "part": "", "about": {}, "event": {}, "loss": LOSS.to_json(), "local_epsilon": 1.5,
         "count": 1, "left": 0, "report_digest": None, **body,
     }  # fmt: skip
-    return next_row(Head(), kind, told)
+    return next_row(ChainHead(), kind, told)
 
 
 @pytest.mark.parametrize(
@@ -316,24 +318,24 @@ def test_release_keys_fit_their_column_and_tell_releases_apart() -> None:
 )  # fmt: skip
 def test_what_is_no_checkpoint_opens_nothing(books: Any) -> None:
     """Half of its books would be a ledger in which less is spent."""
-    row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "", "books": books})
+    row = next_row(ChainHead(7, "1" * 64), "checkpoint", {"time": "", "books": books})
     with pytest.raises(LedgerCorruptedError, match="row 7 is not a checkpoint"):
-        Books.from_checkpoint(row)
-    whole = Books().to_json()
-    row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "2026", "books": whole})
-    assert Books.from_checkpoint(row).head == row.head
+        Balances.from_checkpoint(row)
+    whole = Balances().to_json()
+    row = next_row(ChainHead(7, "1" * 64), "checkpoint", {"time": "2026", "books": whole})
+    assert Balances.from_checkpoint(row).head == row.head
     with pytest.raises(LedgerCorruptedError, match="was changed"):
-        Books.from_checkpoint(replace(row, text=row.text.replace("2026", "2027")))
+        Balances.from_checkpoint(replace(row, text=row.text.replace("2026", "2027")))
 
 
 # Rows that nobody may have written ----------------------------------------------------------------
 
 
-def told(*bodies: tuple[str, dict[str, Any]]) -> Books:
+def told(*bodies: tuple[str, dict[str, Any]]) -> Balances:
     """The books of a ledger with a dataset `visits` and these rows after it."""
     people = {"privacy_unit": "user", "neighbours": "replace-one", "population": "visits"}
     first = [("genesis", {"ledger_id": "x"}), ("dataset", {"dataset": "visits", **people})]
-    books = Books()
+    books = Balances()
     for kind, body in [*first, *bodies]:
         given = {**people, "by": "", "why": "", "time": "2026", **body}
         books.apply([next_row(books.head, kind, given)])

@@ -71,12 +71,12 @@ def test_a_release_id_stands_for_one_question(
     reserve(ledger, "first", NIGHTLY)
     if settled:
         ledger.settle("first", PURE, identity=NIGHTLY)
-    head = ledger.books.head
+    head = ledger.balances.head
     with pytest.raises(LedgerError, match=named):
         reserve(ledger, "second", replace(NIGHTLY, **change))
     with pytest.raises(LedgerError, match="already has its charge"):
         reserve(ledger, "first", replace(NIGHTLY, **change))
-    assert ledger.books.head == head
+    assert ledger.balances.head == head
 
 
 def test_another_release_id_is_another_release(ledger: BudgetLedger) -> None:
@@ -156,9 +156,9 @@ def test_a_lost_answer_is_taken_up_again(ledger: BudgetLedger) -> None:
     """The same attempt is the same start, of fresh noise too; another one is a repetition."""
     fresh = asked("visits", "fresh")
     first = reserve(ledger, "run", fresh, attempt="token")
-    head = ledger.books.head
+    head = ledger.balances.head
     assert reserve(ledger, "run", fresh, attempt="token") == first
-    assert ledger.books.head == head
+    assert ledger.balances.head == head
     with pytest.raises(LedgerError, match="a new charge"):
         reserve(ledger, "run", fresh, attempt="other")
 
@@ -323,9 +323,9 @@ HOURS = asked("visits", "hours", key=KEY)
 
 
 def test_a_block_is_one_row_and_each_part_ends_once(ledger: BudgetLedger) -> None:
-    before = ledger.books.head.count
+    before = ledger.balances.head.count
     block = reserve(ledger, "hours", HOURS, PURE, count=5)
-    assert ledger.books.head.count == before + 1
+    assert ledger.balances.head.count == before + 1
     assert ledger.status("visits").local_committed == 1.25
     one, two, three, late = (HOURS.of_window(i, i + 1) for i in range(4))
     how = {"attempt": block.attempt}
@@ -369,9 +369,9 @@ def published(ledger: BudgetLedger) -> None:
 
 def test_equal_reports_again_are_free(ledger: BudgetLedger) -> None:
     published(ledger)
-    head = ledger.books.head
+    head = ledger.balances.head
     charge = ledger.republish("run", identity=NIGHTLY, report_digest=DIGEST)
-    assert (charge.published, ledger.books.head) == (1, head)
+    assert (charge.published, ledger.balances.head) == (1, head)
 
 
 def test_other_people_are_priced_in_place_of_the_first_charge(ledger: BudgetLedger) -> None:
@@ -506,6 +506,6 @@ def test_a_checkpoint_that_lies_is_found(ledger: BudgetLedger, url: str, clock: 
     report = audit(forged(rows, "checkpoint", **{**last.body, "books": books}))
     assert not report.clean
     with pytest.raises(LedgerCorruptedError):
-        from beam_ldp.ledger import Books
+        from beam_ldp.ledger import Balances
 
-        Books.from_checkpoint(replace(last, text=last.text.replace("visits", "wisits")))
+        Balances.from_checkpoint(replace(last, text=last.text.replace("visits", "wisits")))

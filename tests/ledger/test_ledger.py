@@ -344,11 +344,11 @@ def test_a_charge_of_groups_covers_one_release_of_each(ledger: BudgetLedger) -> 
     first, spent = settle(a="1", b="2"), ledger.status("visits").spent
     assert settle(b="2") == settle(a="1") == first
     assert dict(settle(c="3").tokens) == {"a": "1", "b": "2", "c": "3"}
-    head = ledger.books.head
+    head = ledger.balances.head
     for again in ({"a": "4"}, {"a": "1", "c": "4"}, {"c": "4", "d": "5"}):
         with pytest.raises(ReleasedBeforeError):
             settle(**again)
-    assert settle(a="1", c="3").published == 1 and ledger.books.head == head
+    assert settle(a="1", c="3").published == 1 and ledger.balances.head == head
     assert ledger.status("visits").spent == spent and audit(ledger.rows()).clean
 
 
@@ -360,13 +360,13 @@ def test_a_run_of_a_pipeline_begins_once(ledger: BudgetLedger) -> None:
     assert begun(ledger, "run", "first") == begun(ledger, "run", "first")  # a retry
     for token, reserved in (("second", charge.attempt), ("third", "another")):
         with pytest.raises(LedgerError, match="began before"):
-            ledger.begin("run", reserved=reserved, attempt=token)
+            ledger.begin("run", attempt=reserved, start=token)
     for attempt in (None, charge.attempt, "second"):
         with pytest.raises(LedgerError, match="name the run of it|took over"):
             ledger.settle("run", EVENT, identity=run, attempt=attempt)
     settled = ledger.settle("run", EVENT, identity=run, attempt="first", tokens=NAMED)
     assert (settled.attempt, settled.attempts) == ("first", 1)
-    assert ledger.begin("run", reserved=charge.attempt, attempt="first") == settled
+    assert ledger.begin("run", attempt=charge.attempt, start="first") == settled
     with pytest.raises(LedgerError, match="is settled, and its charge covers one run"):
         begun(ledger, "run")
     assert audit(ledger.rows()).clean

@@ -17,7 +17,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
-from beam_ldp.ledger.accounts import Total
+from beam_ldp.ledger.accounts import ExactLoss
 from beam_ldp.ledger.losses import (
     CHANCES,
     Loss,
@@ -29,7 +29,7 @@ from beam_ldp.ledger.losses import (
     shares,
     times,
 )
-from beam_ldp.ledger.rows import Head, next_row
+from beam_ldp.ledger.rows import ChainHead, next_row
 from beam_ldp.randomizers.frequency import BinaryHadamard
 from tests.ledger.asked import asked
 
@@ -146,10 +146,10 @@ def test_the_chance_of_a_smaller_crowd_is_taken_off_delta() -> None:
     assert more.epsilon(ORDERS, share) == (5 * one.pure, math.inf)
     assert more.epsilon(ORDERS, share)[0] > times(one, 4).epsilon(ORDERS, share)[0]
     assert exceeds(one, sound) and not exceeds(sound, one)
-    total = Total(len(ORDERS))
+    total = ExactLoss(len(ORDERS))
     total.add(one, 3)
     assert total.loss.figures == pytest.approx(times(one, 3).figures, rel=1e-14)
-    assert Total.from_json(total.to_json()).loss == total.loss
+    assert ExactLoss.from_json(total.to_json()).loss == total.loss
 
 
 def _renyi(p: np.ndarray | float, q: np.ndarray | float, order: float) -> np.ndarray:
@@ -233,7 +233,7 @@ def test_a_budget_whose_delta_is_used_up_by_chances_is_spent(ledger: BudgetLedge
     assert report.curves["visits"][-1].committed == pytest.approx(committed, rel=1e-12)
     row = ledger.rows()[-1]
     less = {"divergences": row.body["loss"]["divergences"], "pure": row.body["loss"]["pure"]}
-    forged = next_row(Head(row.number, row.previous), row.kind, {**row.body, "loss": less})
+    forged = next_row(ChainHead(row.number, row.previous), row.kind, {**row.body, "loss": less})
     report = audit([*ledger.rows()[:-1], forged])
     assert any("smaller loss" in finding for c in report.checks for finding in c.findings)
 

@@ -23,7 +23,7 @@ from beam_ldp.ledger import (
     record_people,
 )
 from beam_ldp.ledger.accounts import MOST_SUMS, count_people
-from beam_ldp.ledger.people import LocalFiles, folder_of, shards_of
+from beam_ldp.ledger.participants import LocalFiles, folder_of, shards_of
 from beam_ldp.ledger.rows import Row, next_row
 from tests.ledger.asked import asked
 

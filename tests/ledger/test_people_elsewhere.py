@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, DamagedTagsError, PeopleKey, record_people
-from beam_ldp.ledger.people import AskedElsewhere, LocalFiles, asked_elsewhere
+from beam_ldp.ledger.participants import AskedElsewhere, LocalFiles, asked_elsewhere
 from beam_ldp.pipelines.budget import budget
 from tests.ledger.asked import asked
 
@@ -47,8 +47,8 @@ def charged(url: str, store: str) -> BudgetLedger:
 
 
 def found(ledger: BudgetLedger, store: str, ids: Any, key: bytes = KEY) -> AskedElsewhere:
-    (told,) = asked_elsewhere(ids, key, store, LocalFiles(), [ledger.state.populations["visits"]])
-    return told
+    charges = ledger.state.populations["visits"].charges.values()
+    return asked_elsewhere(ids, key, store, LocalFiles(), "visits", charges)
 
 
 def test_everybody_who_was_asked_is_found_once(charged: BudgetLedger, store: str) -> None:
@@ -96,7 +96,7 @@ def said(url: str, folder: Path, ids: str, *more: str) -> str:
 def test_on_the_command_line(charged: BudgetLedger, url: str, tmp_path: Path) -> None:
     told = said(url, tmp_path, "98\n99\n100\n", "--new")
     assert "warning" in told and "2 of 3 people were asked by runs about 'visits'" in told
-    assert "late" in charged.books.datasets  # it warns, and does not forbid
+    assert "late" in charged.balances.datasets  # it warns, and does not forbid
 
 
 def test_that_nobody_was_found_everywhere_is_no_warning(
@@ -109,4 +109,4 @@ def test_that_nobody_was_found_everywhere_is_no_warning(
 def test_flags_that_belong_together(charged: BudgetLedger, url: str, tmp_path: Path) -> None:
     assert "with --new" in said(url, tmp_path, "1\n")
     assert "holds no id" in said(url, tmp_path, "\n", "--new")
-    assert "late" not in charged.books.datasets
+    assert "late" not in charged.balances.datasets

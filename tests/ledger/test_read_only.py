@@ -92,6 +92,6 @@ def test_a_program_sees_datasets_that_others_have_made_since(tmp_path: Path) -> 
     """Not read-only, and the same: what was read before is not all that there is."""
     url = f"sqlite:///{tmp_path / 'privacy.db'}"
     ledger = BudgetLedger.create(url)
-    assert ledger.books.datasets == []
+    assert ledger.balances.datasets == []
     BudgetLedger(url).set_budget("visits", epsilon=2.0, delta=1e-6)
     ledger.reserve("visits", "first", PURE, identity=asked("visits", "first"))

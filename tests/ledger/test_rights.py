@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit
-from beam_ldp.ledger.opening import signer_of
+from beam_ldp.ledger.connection import signer_of
 from beam_ldp.ledger.rows import next_row
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
@@ -69,7 +69,7 @@ def test_the_databases_clock_dates_rows(roles: dict[str, str]) -> None:
     with engine.connect() as connection:
         (now,) = connection.exec_driver_sql("SELECT now()").one()
     engine.dispose()
-    time = ledger.books.time
+    time = ledger.balances.time
     assert abs((now - type(now).fromisoformat(time)).total_seconds()) < 60
 
 
@@ -131,12 +131,12 @@ def test_opening_reads_from_the_last_checkpoint(
     ledger: BudgetLedger, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the books of both ways are the same, to the last bit."""
-    monkeypatch.setattr("beam_ldp.ledger.opening.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("beam_ldp.ledger.connection.CHECKPOINT_EVERY", 10)
     ledger.set_budget("visits", epsilon=9.0, delta=1e-6)
     for i in range(12):
         run(ledger, f"run {i}")
     opened = BudgetLedger(url, clock=clock)
-    books = opened.books
+    books = opened.balances
     assert books.since_checkpoint < 10 < books.head.count
     assert [row.kind for row in ledger.rows()].count("checkpoint") == 2
     assert books.to_json() == ledger.state.to_json()
@@ -148,7 +148,7 @@ def test_what_is_printed_of_a_ledger_is_one_line(ledger: BudgetLedger) -> None:
     ledger.set_budget("visits", epsilon=9.0, delta=1e-6)
     for i in range(5):
         run(ledger, f"run {i}")
-    for told in (ledger.status("visits"), ledger.state, ledger.books):
+    for told in (ledger.status("visits"), ledger.state, ledger.balances):
         assert "\n" not in repr(told) and len(repr(told)) < 200
     assert "5 charges" in repr(ledger.status("visits"))
 

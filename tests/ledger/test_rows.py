@@ -10,29 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.ledger.rows import (
-    ABANDON,
-    BUDGET,
-    DATASET,
-    GENESIS,
-    RESERVE,
-    Head,
-    Row,
-    canonical,
-    faults,
-    next_row,
-    parse,
-    row_hash,
-)
+from beam_ldp.ledger import kinds
+from beam_ldp.ledger.rows import ChainHead, Row, canonical, faults, next_row, parse, row_hash
 
 pytestmark = pytest.mark.exact
 
 
 def chain(*bodies: dict[str, Any]) -> list[Row]:
     rows: list[Row] = []
-    head = Head()
+    head = ChainHead()
     for i, body in enumerate(bodies):
-        rows.append(next_row(head, GENESIS if i == 0 else BUDGET, body))
+        rows.append(next_row(head, kinds.GENESIS if i == 0 else kinds.BUDGET, body))
         head = rows[-1].head
     return rows
 
@@ -43,7 +31,7 @@ ROWS = chain({"id": "x"}, {"a": 1}, {"a": 2.5, "b": ["é", None]}, {"a": 1})
 def test_a_sound_chain_has_no_faults() -> None:
     assert list(faults(ROWS)) == []
     assert list(faults(ROWS[2:], ROWS[1].head)) == []
-    assert ROWS[-1].head == Head(4, ROWS[-1].hash)
+    assert ROWS[-1].head == ChainHead(4, ROWS[-1].hash)
 
 
 def test_the_hash_is_as_documented() -> None:
@@ -59,7 +47,7 @@ def test_the_hash_is_as_documented() -> None:
 def test_every_changed_field_shows(number: int, field: str) -> None:
     new: dict[str, Any] = {
         "number": 7,
-        "kind": DATASET,
+        "kind": kinds.DATASET,
         "text": '{"a":99}',
         "previous": "f" * 64,
         "hash": "e" * 64,
@@ -84,7 +72,7 @@ def test_a_cut_tail_does_not_show_in_the_chain_alone() -> None:
 
 def test_a_row_with_a_repaired_hash_breaks_the_next_one() -> None:
     body = '{"a":99}'
-    forged = replace(ROWS[1], text=body, hash=row_hash(1, BUDGET, body, ROWS[0].hash))
+    forged = replace(ROWS[1], text=body, hash=row_hash(1, kinds.BUDGET, body, ROWS[0].hash))
     assert list(faults([ROWS[0], forged])) == []
     assert list(faults([ROWS[0], forged, *ROWS[2:]])) == [
         "row 2 is not chained to the row before it"
@@ -92,14 +80,14 @@ def test_a_row_with_a_repaired_hash_breaks_the_next_one() -> None:
 
 
 def test_only_the_first_row_is_the_genesis() -> None:
-    assert list(faults([next_row(Head(), ABANDON, {})]))
-    second = next_row(ROWS[0].head, GENESIS, {})
+    assert list(faults([next_row(ChainHead(), kinds.ABANDON, {})]))
+    second = next_row(ROWS[0].head, kinds.GENESIS, {})
     assert list(faults([ROWS[0], second]))
 
 
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="kind must be one of"):
-        next_row(Head(), "gift", {})
+        next_row(ChainHead(), "gift", {})
 
 
 VALUES = st.recursive(
@@ -132,7 +120,7 @@ def test_what_json_cannot_hold_is_refused(value: Any) -> None:
 
 def test_columns_that_hide_a_row_show() -> None:
     """They are not hashed: a row is looked up by them, so they must say what its body says."""
-    row = next_row(ROWS[-1].head, RESERVE, {"run_id": "run", "part": ""})
+    row = next_row(ROWS[-1].head, kinds.RESERVE, {"run_id": "run", "part": ""})
     assert row.columns["run_id"] == "run"
     assert list(faults([*ROWS, row])) == []
     hidden = replace(row, columns={**row.columns, "run_id": "another"})

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit, sinks
-from beam_ldp.ledger.rows import DATASET, GENESIS, Anchor, Head, Row, next_row, read_anchors
+from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit, kinds, sinks
+from beam_ldp.ledger.rows import Anchor, ChainHead, Row, next_row
 from beam_ldp.ledger.sinks import (
     INLINE,
     REMOTE,
@@ -73,9 +73,9 @@ class Memory:
 
 
 def chain(length: int, salt: str = "") -> list[Row]:
-    rows = [next_row(Head(), GENESIS, {"ledger_id": LEDGER})]
+    rows = [next_row(ChainHead(), kinds.GENESIS, {"ledger_id": LEDGER})]
     while len(rows) < length:
-        rows.append(next_row(rows[-1].head, DATASET, {"n": f"{salt}{len(rows)}"}))
+        rows.append(next_row(rows[-1].head, kinds.DATASET, {"n": f"{salt}{len(rows)}"}))
     return rows
 
 
@@ -98,7 +98,7 @@ class Ledger:
         self.append()
 
     def append(self) -> None:
-        self.rows.append(next_row(self.rows[-1].head, DATASET, {"n": str(len(self.rows))}))
+        self.rows.append(next_row(self.rows[-1].head, kinds.DATASET, {"n": str(len(self.rows))}))
         self.anchoring.after_append(LEDGER, self.rows[-1].head, lambda start: self.rows[start:])
 
 
@@ -217,10 +217,10 @@ def test_too_many_rows_without_an_anchor(sink: Memory) -> None:
     ledger = Ledger(sink)
     ledger.reserve()
     for _ in range(64):
-        ledger.rows.append(next_row(ledger.rows[-1].head, DATASET, {}))
+        ledger.rows.append(next_row(ledger.rows[-1].head, kinds.DATASET, {}))
     ledger.reserve()  # 64 may
     for _ in range(65):
-        ledger.rows.append(next_row(ledger.rows[-1].head, DATASET, {}))
+        ledger.rows.append(next_row(ledger.rows[-1].head, kinds.DATASET, {}))
     for write in (ledger.settle, ledger.reserve):
         with pytest.raises(AnchorError, match="65 rows .* have no anchor .*at most 64"):
             write()
@@ -347,11 +347,11 @@ def test_a_program_that_ends_leaves_its_last_head(sink: Memory) -> None:
 def test_the_end_of_a_process_leaves_it(tmp_path: Path) -> None:
     """A process of its own: it is its end that is tested."""
     program = f"""
-from beam_ldp.ledger.rows import GENESIS, Head, next_row
+from beam_ldp.ledger.rows import ChainHead, next_row
 from beam_ldp.ledger.sinks import open_anchors
 found = open_anchors("file://{tmp_path}/heads.jsonl?every=8&seconds=3600")
-found.check_before_reserve("{LEDGER}", Head(1, "0" * 64), list)
-found.after_append("{LEDGER}", Head(2, "1" * 64), list)
+found.check_before_reserve("{LEDGER}", ChainHead(1, "0" * 64), list)
+found.after_append("{LEDGER}", ChainHead(2, "1" * 64), list)
 print(found.sink.last("{LEDGER}").count)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -406,7 +406,7 @@ def test_a_line_that_was_cut_is_no_anchor_and_harms_none(tmp_path: Path) -> None
     assert sink.last(LEDGER) == anchor(1)
     sink.put(anchor(2))
     assert sink.last(LEDGER) == anchor(2)
-    assert [a.count for a in read_anchors(path)] == [1, 2]
+    assert [a.count for a in FileAnchors(path).all()] == [1, 2]
 
 
 def test_a_folder_that_is_not_mounted_is_no_empty_file(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
         writer.start()
     for writer in writers:
         writer.join(60)
-    counts = sorted(a.count for a in read_anchors(path))
+    counts = sorted(a.count for a in FileAnchors(path).all())
     assert counts == sorted(1 + 100 * i + j for i in range(4) for j in range(25))
 
 
@@ -566,9 +566,9 @@ def test_a_database_that_was_set_back_is_not_overspent(
 
 def test_every_row_is_anchored_before_the_call_returns(backed_up: tuple[str, Path]) -> None:
     url, folder = backed_up
-    counts = [anchor.count for anchor in read_anchors(folder / "anchors.jsonl")]
+    counts = [anchor.count for anchor in FileAnchors(folder / "anchors.jsonl").all()]
     assert counts == [1, 3, 4, 5, 6, 7]
-    report = audit(BudgetLedger(url).rows(), read_anchors(folder / "anchors.jsonl"))
+    report = audit(BudgetLedger(url).rows(), FileAnchors(folder / "anchors.jsonl").all())
     assert str(report.coverage).startswith("covers 7 of 7 rows")
 
 

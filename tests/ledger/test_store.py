@@ -264,7 +264,7 @@ def test_a_connection_that_is_lost_is_told_and_made_anew(fresh: str) -> None:
     with lost, ledger._writing() as it:
         with killer.begin() as connection:
             connection.execute(end)
-        it.append("time", {"time": it.books.time})
+        it.append("time", {"time": it.balances.time})
     head = ledger.state.head
     assert (
         ledger.reserve("visits", "run", PURE, identity=asked("visits", "run")).number == head.count

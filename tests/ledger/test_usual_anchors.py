@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, audit, sinks
-from beam_ldp.ledger.rows import read_anchors
-from beam_ldp.ledger.sinks import RolledBackError, usual_anchors
+from beam_ldp.ledger.sinks import FileAnchors, RolledBackError, usual_anchors
 from beam_ldp.pipelines.audit import audit as audit_command
 from beam_ldp.pipelines.budget import budget
 from tests.ledger.asked import KEY, asked, begun
@@ -94,7 +93,7 @@ MEMOIZED = asked("web", "ended", key=KEY)
 WRITES: dict[str, Callable[[BudgetLedger], object]] = {
     "reserve": lambda it: it.reserve("web", "again", EVENT, identity=asked("web", "again")),
     "begin": lambda it: begun(it, "open"),
-    "begin_round": lambda it: it.begin_round("open", 1, attempt=it.charge("open").attempt),
+    "begin_round": lambda it: it.begin("open", rounds=1, attempt=it.charge("open").attempt),
     "settle": lambda it: it.settle("open", EVENT, identity=asked("web", "open")),
     "settle again": lambda it: it.settle(
         "ended", EVENT, identity=MEMOIZED, attempt=it.charge("ended").attempt
@@ -134,7 +133,7 @@ def test_no_row_is_written_after_a_restore(
         with pytest.raises(RolledBackError, match="rows? .*gone.*newest copy.*budget succeed"):
             write(BudgetLedger(url))
     assert BudgetLedger(url).rows() == before and anchors.read_bytes() == kept
-    assert audit(before).clean and not audit(before, read_anchors(anchors)).clean
+    assert audit(before).clean and not audit(before, FileAnchors(anchors).all()).clean
     found = CliRunner().invoke(audit_command, ["--ledger", url])
     assert found.exit_code == 1 and "rows are gone" in " ".join(found.output.split())
     with pytest.raises(RolledBackError, match="gone"):

@@ -152,7 +152,7 @@ def test_a_budget_run_that_shows_another_spend_is_a_finding(
     log(ledger, store, settled(ledger))
     log_budget(ledger, "visits", tracking_uri=store)
     (run,) = runs(store, "tags.`privacy.budget_of` != ''")
-    step = ledger.books.head.count
+    step = ledger.balances.head.count
     MlflowClient(store).log_metric(run.info.run_id, "privacy.dataset.local_spent", 0.5, step=step)
     assert (
         f"shows local_spent = 0.5 and not 2 after {step} rows"

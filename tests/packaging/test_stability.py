@@ -116,7 +116,7 @@ def test_old_ledgers_are_still_read(tmp_path: Path) -> None:
             ledger.settle("monday", old.settled, identity=old.identity, attempt=old.attempt,
                           tokens={"": "token"})  # fmt: skip
         with pytest.raises(LedgerError, match="is settled, and its charge covers one run"):
-            ledger.begin("monday", reserved=old.attempt, attempt="token")
+            ledger.begin("monday", attempt=old.attempt, start="token")
         assert audit(ledger.rows()).clean
 
 

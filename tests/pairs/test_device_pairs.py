@@ -230,9 +230,9 @@ def test_reports_without_a_key_are_collected_once_or_the_same(
 ) -> None:  # fmt: skip
     """Two counts of the same reports, but for one person's, show that person's: no fresh noise."""
     world = keyless.copy(tmp_path / "world")
-    before = world.ledger.books.head
+    before = world.ledger.balances.head
     code = collect_changed(world, change, flags(collector_flags(world)))
-    assert world.ledger.books.head == before
+    assert world.ledger.balances.head == before
     world.check(DEVICES)
     if same:
         assert code == programs.DONE and world.estimates("second") == world.estimates("first")
@@ -257,13 +257,13 @@ def test_envelopes_that_nothing_proves_to_be_the_same_are_refused(
         if not said.startswith("no"):  # nor where the digests are equal
             flags = other_run(collector_flags(world))
             assert collect(world, "second", reports, flags) == programs.NOTHING_RELEASED
-    before = world.ledger.books.head
+    before = world.ledger.balances.head
     flags = [*other_run(collector_flags(world)), f"--output={world.folder}/second",
              f"--reports={reports}/*", f"--release={reports}/release.json"]  # fmt: skip
     assert collect_program.main(flags) == programs.NOTHING_RELEASED
     told = " ".join(capsys.readouterr().err.split())
     expected = "not the same envelopes" if said.startswith("no") else "Copy the files"
-    assert expected in told and world.ledger.books.head == before
+    assert expected in told and world.ledger.balances.head == before
 
 
 def test_a_pipeline_does_not_publish_what_a_program_published(keyless: World) -> None:

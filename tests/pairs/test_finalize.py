@@ -15,7 +15,7 @@ from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from tests.memory_files import STORE, MemoryFileSystem
 from tests.pairs.world import FREQUENCY, World
 

@@ -313,13 +313,13 @@ def test_a_graph_with_fresh_noise_is_run_once(door: str, place: Place) -> None:
     assert refusal(pipeline) == ""
     left, asked = list(_LEFT), place.asked
     assert left and asked
-    before, head = place.ledger.status("visits"), place.ledger.books.head
+    before, head = place.ledger.status("visits"), place.ledger.balances.head
     for _ in range(2):
         assert ONCE_ONLY in refusal(pipeline)
     assert (left, asked) == (_LEFT, place.asked)
     after = place.ledger.status("visits")
     assert (after.spent, after.local_spent) == (before.spent, before.local_spent)
-    assert after.committed == after.spent > 0 and place.ledger.books.head == head
+    assert after.committed == after.spent > 0 and place.ledger.balances.head == head
     assert audit(place.ledger.rows()).clean
 
 

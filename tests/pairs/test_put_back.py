@@ -15,7 +15,7 @@ import pytest
 
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines.records.gates import NotPublishedError
-from beam_ldp.pipelines.records.lost_runs import BEGUN, NOTE, BegunRounds, Note
+from beam_ldp.pipelines.records.interrupted_runs import BEGUN, NOTE, BegunRounds, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.checkpoints import (

@@ -1,7 +1,7 @@
 """Runs that end at every step of a release, and what may come of them: at most one publication.
 
 A run is ended inside this process, by an error that nothing catches and with everything left lying
-about as `kill -9` leaves it; `tests/pipelines/test_lost_runs.py` does the same to processes.
+about as `kill -9` leaves it; `tests/pipelines/test_interrupted_runs.py` does the same to processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from tests.pairs.world import FREQUENCY, World, instead
 
 pytestmark = pytest.mark.e2e

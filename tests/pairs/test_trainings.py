@@ -25,7 +25,7 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training import release as release_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged

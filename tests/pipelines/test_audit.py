@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger import audit as check
-from beam_ldp.ledger.rows import read_anchors
+from beam_ldp.ledger.sinks import FileAnchors
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records.audit_page import epsilon_curve, local_curve, svg, ticks
 from tests.ledger.asked import asked
@@ -145,7 +145,7 @@ def test_anchors_are_written_signed_and_checked(
     assert audit(url, *sign).exit_code == 0
     ledger.settle("second", PURE, identity=asked("visits", "second"))
     assert audit(url, *sign).exit_code == 0
-    assert [a.count for a in read_anchors(anchors)] == [6, 7]
+    assert [a.count for a in FileAnchors(anchors).all()] == [6, 7]
 
     given = ["--anchors", str(anchors), "--public-key", str(tmp_path / "public.pem")]
     anchored = "the rows are those that were anchored elsewhere"

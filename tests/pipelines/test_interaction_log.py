@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from beam_ldp.ledger.people import PeopleKey
+from beam_ldp.ledger.participants import PeopleKey
 from beam_ldp.pipelines import heavy_hitters, randomize, user_mean
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED

@@ -16,17 +16,17 @@ from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
-from beam_ldp.pipelines.records.lost_runs import (
+from beam_ldp.pipelines.records.interrupted_runs import (
     BEGUN,
     BegunRounds,
-    LostRoundsPrice,
     Note,
-    find_lost_runs,
+    RoundsPrice,
+    find_interrupted_runs,
 )
 from tests.ledger.asked import asked
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 1000)
-PRICE = LostRoundsPrice(event_to_json(EVENT), None, 10)
+PRICE = RoundsPrice(event_to_json(EVENT), None, 10)
 DEAD = replace(Launcher.this(), started="1")
 pytestmark = pytest.mark.exact
 
@@ -104,7 +104,7 @@ RECORD = {"run_id": "lost", "event": CHEAP, "rounds": 3, "mechanism": {"mechanis
 def test_no_file_lowers_what_rounds_cost(place, changed, local):
     """The ledger says what it reserved for each; where a file contradicts it, all is charged."""
     staging = leave(place, 3)
-    BudgetLedger().begin_round("lost", 3, attempt=BudgetLedger().charge("lost").attempt)
+    BudgetLedger().begin("lost", rounds=3, attempt=BudgetLedger().charge("lost").attempt)
     note = json.loads((staging / "run.json").read_text())
     for name, value in changed.items():
         note[name] = value if value is None else note[name] | value
@@ -181,7 +181,7 @@ def test_a_record_beside_no_counted_round_is_never_given_back(place):
 
 def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
     synced = []
-    monkeypatch.setattr("beam_ldp.pipelines.records.lost_runs.os.fsync", synced.append)
+    monkeypatch.setattr("beam_ldp.pipelines.records.interrupted_runs.os.fsync", synced.append)
     staging = place / "staging"
     staging.mkdir()
     charge = held()
@@ -203,5 +203,5 @@ def test_notes_of_releases_have_no_rounds(place):
     held().leave_note(str(staging), ends_with_launcher=True)
     os.umask(before)
     assert (staging / "run.json").stat().st_mode & 0o777 == 0o644, "others may finalize it"
-    (found,) = find_lost_runs(str(place / "out"))
+    (found,) = find_interrupted_runs(str(place / "out"))
     assert found.note.rounds is None and not (staging / BEGUN).exists()

@@ -15,7 +15,7 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from click.testing import CliRunner, Result
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.ledger.people import AskedPeople
+from beam_ldp.ledger.participants import AskedPeople
 from beam_ldp.pipelines import user_mean
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import main

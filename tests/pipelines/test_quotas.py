@@ -149,9 +149,9 @@ def test_rows_that_end_a_charge_name_its_quota(url: str) -> None:
     first = asked("visits", "hours", key=KEY, part="1")
     ledger.settle("hours", EVENT, identity=first, attempt=charge.attempt)
     ledger.abandon("hours", randomized=False, why="enough", attempt=charge.attempt)
-    account = ledger.books.populations["visits"].account(0, "maps")
+    account = ledger.balances.populations["visits"].account(0, "maps")
     assert (account.open, account.local) == (0, 1.0)
-    assert ledger.books.populations["visits"].account(0, "").charges == 0
+    assert ledger.balances.populations["visits"].account(0, "").charges == 0
 
 
 def test_composites_and_streams_pass_it_on(url: str) -> None:
@@ -188,4 +188,4 @@ def test_a_tracker_names_it_in_every_block(url: str) -> None:
     with pytest.raises(BudgetExceededError, match="'maps'"):
         blocks.charge(EVENT, 1.0)
     assert {row.body["quota"] for row in ledger.rows() if "quota" in row.body} == {"maps", "ads"}
-    assert ledger.books.populations["visits"].account(0, "maps").local == 2.0
+    assert ledger.balances.populations["visits"].account(0, "maps").local == 2.0

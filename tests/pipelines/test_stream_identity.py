@@ -22,7 +22,7 @@ from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
 from beam_ldp.pipelines.streams.results import (
     OPENED,

@@ -20,7 +20,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.lost_runs import BEGUN, Note
+from beam_ldp.pipelines.records.interrupted_runs import BEGUN, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
 from beam_ldp.pipelines.training.checkpoints import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.ledger.people import PeopleKey
+from beam_ldp.ledger.participants import PeopleKey
 from beam_ldp.protocols.user_means import public_words
 from beam_ldp.randomizers.identity import ReleaseIdentity, canonical_id, canonical_ids
 from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks, envelope_ids

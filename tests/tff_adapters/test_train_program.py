@@ -209,10 +209,10 @@ def test_federated_averaging_runs_in_shuffled_epochs(tmp_path, capfd):
 # Dies when its third round has begun.
 KILLED = """
 import os, signal, sys
-from beam_ldp.pipelines.records import lost_runs
+from beam_ldp.pipelines.records import interrupted_runs
 from beam_ldp.pipelines.train import main
 
-begin, calls = lost_runs.BegunRounds.begin, []
+begin, calls = interrupted_runs.BegunRounds.begin, []
 
 def dying(self, *told):
     begin(self, *told)
@@ -220,7 +220,7 @@ def dying(self, *told):
     if len(calls) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 
-lost_runs.BegunRounds.begin = dying
+interrupted_runs.BegunRounds.begin = dying
 main(sys.argv[1:])
 """
 

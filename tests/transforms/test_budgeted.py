@@ -298,11 +298,11 @@ def test_settling_twice_is_once_and_another_release_is_withheld(
     run_token, said = begun(ledger, "run"), release(180)
     token = held.token_of(said)
     assert settle(held, ledger, run_token, said, token) == ""
-    head = ledger.books.head
+    head = ledger.balances.head
     assert settle(held, ledger, run_token, said, token) == ""
     for other in (said, release(180), release(190)):
         assert settle(held, ledger, run_token, other) == MADE_AGAIN
-    assert ledger.books.head == head
+    assert ledger.balances.head == head
 
 
 @dataclass(frozen=True)
@@ -442,10 +442,10 @@ def test_a_run_whose_launcher_lives_is_not_taken_over(
         with monkeypatch.context() as patch:
             patch.setattr(Launcher, "this", classmethod(lambda _: other))
             restarted(url, keyed=keyed)
-        head = ledger.books.head
+        head = ledger.balances.head
         with pytest.raises(LedgerError, match=f"its launcher, process {child.pid}, is alive"):
             restarted(url, keyed=keyed)
-        assert ledger.books.head == head
+        assert ledger.balances.head == head
     finally:
         child.kill()
         child.wait()
@@ -521,9 +521,9 @@ def test_a_settled_release_is_not_released_again_by_a_composite(
         run(ask(budget, noise=noise, people=People(id="uid")), [people])
 
     again("monday")
-    charge, head = ledger.charge("monday"), ledger.books.head
+    charge, head = ledger.charge("monday"), ledger.balances.head
     assert charge.status == "settled" and charge.memoized and charge.report_digest is None
     for run_id in ("monday", "tuesday"):
         with pytest.raises(LedgerError, match="monday"):
             again(run_id)
-    assert ledger.charge("monday") == charge and ledger.books.head == head
+    assert ledger.charge("monday") == charge and ledger.balances.head == head

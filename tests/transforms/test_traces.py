@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_ldp.ledger.people import DamagedTagsError, LocalFiles, compare, write_reports
+from beam_ldp.ledger.participants import DamagedTagsError, LocalFiles, compare, write_reports
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.settings import Noise, People

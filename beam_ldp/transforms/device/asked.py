@@ -45,7 +45,7 @@ class AskedRecords:
     """
 
     def __init__(self, log: RecordLog, randomizer: LocalRandomizer) -> None:
-        from beam_ldp.ledger.people import PeopleKey
+        from beam_ldp.ledger.participants import PeopleKey
 
         self._log, self._randomizer = log, randomizer
         key = read_key(log.key_file, "interaction_key_file")

@@ -33,7 +33,7 @@ from beam_ldp.transforms.elements.stages import is_streamed, window_bounds
 from beam_ldp.transforms.files import paths_matching, reason
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger.people import Files, PeopleKey
+    from beam_ldp.ledger.participants import Files, PeopleKey
 
 
 # Secret keys, read where they are used: never in a job graph, a log or a message ----------
@@ -213,7 +213,7 @@ FRESH = NoiseSource()
 
 # Leaving keyed hashes of the people whom a run asks, for the ledger to count --------------
 #
-# What a hash tells, and to whom, is in `beam_ldp.ledger.people`.
+# What a hash tells, and to whom, is in `beam_ldp.ledger.participants`.
 
 
 _BINARY = "application/octet-stream"
@@ -237,7 +237,7 @@ class BeamFiles:
 
 def files_at(store: str) -> Files:
     """Access to the folder of hashes."""
-    from beam_ldp.ledger.people import LocalFiles
+    from beam_ldp.ledger.participants import LocalFiles
 
     if FileSystems.get_scheme(store) in (None, "", "file"):
         return LocalFiles()
@@ -262,7 +262,7 @@ class PeopleFolder:
 
     def at(self, window: Any) -> str:
         """The folder of a window."""
-        from beam_ldp.ledger.people import folder_of
+        from beam_ldp.ledger.participants import folder_of
 
         store = self.store.removeprefix("file://")
         return folder_of(store, self.population, self.run, window_bounds(window))
@@ -273,7 +273,7 @@ class PeopleFolder:
         Raises:
             ValueError: if the file cannot be read or is too short. Nothing of it is quoted.
         """
-        from beam_ldp.ledger.people import PeopleKey
+        from beam_ldp.ledger.participants import PeopleKey
 
         return PeopleKey(read_key(self.key_file, "people_key_file"), self.population)
 
@@ -319,7 +319,7 @@ class _WithKey(beam.DoFn):
 
 class _Hash(_WithKey):
     def process(self, block: ValueBlock) -> Iterator[tuple[int, bytes]]:
-        from beam_ldp.ledger.people import shards_of
+        from beam_ldp.ledger.participants import shards_of
 
         for shard, tags in shards_of(self._tags(block)):
             yield shard, tags.astype("<u8").tobytes()
@@ -335,7 +335,7 @@ class _WriteHere(_WithKey):
         self._held[window].append(self._tags(block))
 
     def finish_bundle(self) -> None:
-        from beam_ldp.ledger.people import shards_of, write_tags
+        from beam_ldp.ledger.participants import shards_of, write_tags
 
         files = files_at(self.folder.store)
         for window, held in self._held.items():
@@ -347,7 +347,7 @@ class _Write(_WithKey):
     def process(
         self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[str]:
-        from beam_ldp.ledger.people import write_tags
+        from beam_ldp.ledger.participants import write_tags
 
         shard, parts = element
         tags = np.unique(np.frombuffer(b"".join(parts), dtype="<u8").astype(np.uint64))
@@ -358,7 +358,7 @@ class _Write(_WithKey):
 # What memoized reports leave behind: a keyed digest of all of them, and hashes of each ----
 #
 # With them a second publication of one release is told from the first: see
-# `beam_ldp.randomizers.randomness` and `beam_ldp.ledger.people`.
+# `beam_ldp.randomizers.randomness` and `beam_ldp.ledger.participants`.
 
 
 _DIGEST_PARTS = 64  # 34 MB each for 100 million people
@@ -426,7 +426,7 @@ class LeaveReports(beam.PTransform):
 
 class _Tag(_WithKey):
     def process(self, trace: Trace) -> Iterator[tuple[int, bytes]]:
-        from beam_ldp.ledger.people import shards_of
+        from beam_ldp.ledger.participants import shards_of
 
         tags = self._key.tags(trace.user_ids)
         groups = np.zeros(len(tags)) if trace.groups is None else trace.groups
@@ -445,7 +445,7 @@ class _WriteReports(_WithKey):
     def process(
         self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[str]:
-        from beam_ldp.ledger.people import write_reports
+        from beam_ldp.ledger.participants import write_reports
 
         shard, parts = element
         rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 3)

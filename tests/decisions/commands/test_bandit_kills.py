@@ -23,7 +23,7 @@ from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.interrupted_runs import Note
 from tests.decisions.commands.test_bandit_service import (
     PUBLIC,
     advanced,

@@ -43,6 +43,7 @@ from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.question import Answer, Question
+from beam_ldp.pipelines.records.charging import ChargeSettings
 from beam_ldp.pipelines.records.gates import (
     BadRows,
     NothingReleasedError,
@@ -50,8 +51,8 @@ from beam_ldp.pipelines.records.gates import (
     expected_price,
     price_as_json,
 )
-from beam_ldp.pipelines.records.lost_runs import find_lost_runs
-from beam_ldp.pipelines.records.reserving import ChargeSettings, ledger_url
+from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
+from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.settings import SettingError
@@ -74,7 +75,7 @@ def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
         return name  # which is said when it is asked for the charge
     alive = {
         run.note.run_id
-        for run in find_lost_runs(settings.output.folder)
+        for run in find_interrupted_runs(settings.output.folder)
         if run.note.launcher.ended == "under way"
     }
     over = ("abandoned",) if memoized else ("abandoned", "reserved")

@@ -1,16 +1,16 @@
 """Whether a charge fits: a function of totals alone, without a database.
 
 A budget without quotas is one Rényi filter (see `losses`). A quota keeps a share of the budget for
-somebody: that share of the divergence at the *first* order that fills the budget, of what delta has
-for chances, and of the budget of local epsilons. Whoever has no quota shares the rest. Divergences
-at one order add up, so shares that are each kept keep the whole, whatever the sequence of requests;
-and since a request is held against its own share, nobody exhausts another's.
+a team or analyst: that share of the divergence at the *first* order that fills the budget, of what
+delta has for chances, and of the budget of local epsilons. Whoever has no quota shares the rest.
+Divergences at one order add up, so shares that are each kept keep the whole, whatever the sequence
+of requests; and since a request is held against its own share, nobody exhausts another's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
@@ -20,8 +20,8 @@ import numpy as np
 
 from beam_ldp.accounting import CommittedDpEvent
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
-from beam_ldp.ledger.accounts import Account, PeopleCount
-from beam_ldp.ledger.books import Books, Population
+from beam_ldp.ledger.accounts import PeopleCount
+from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, limit, loss_of, shares, times
 from beam_ldp.ledger.rows import BudgetExceededError, LedgerError, canonical
@@ -49,64 +49,6 @@ def share_of(quotas: Mapping[str, Quota], quota: str) -> float:
     return max(0.0, 1.0 - math.fsum(q.share for q in quotas.values()))
 
 
-def refusal(
-    population: Population, period: int, loss: Loss, local: float, count: int = 1, quota: str = ""
-) -> str | None:
-    """Why a charge does not fit beside all that is spent and reserved; None if it does.
-
-    Args:
-        population: where it stands.
-        period: in which it would count.
-        loss, local: of one part, at its worst.
-        count: parts that are asked for at once.
-        quota: whose share it is to be charged to; "" for the rest.
-    """
-    budget = population.budget
-    assert budget is not None
-    unit, more = population.privacy_unit, times(loss, count)
-    committed = population.loss(period)
-    before, after = epsilon_of(committed, budget), epsilon_of(committed + more, budget)
-    if not after <= limit(budget.epsilon):
-        return (
-            f"is epsilon = {budget.epsilon:g} at delta = {budget.delta:g}; {number(before)} is "
-            f"spent or reserved, and this run would make it {number(after)}"
-        )
-    total = population.local_loss(period) + count * local
-    if budget.local_epsilon is not None and math.isinf(local):
-        return (
-            f"allows local epsilons that sum to {budget.local_epsilon:g} per {unit}; this run has "
-            "none (it is infinite): nothing but a trusted shuffler, or server, protects people in "
-            "it"
-        )
-    if budget.local_epsilon is not None and not total <= limit(budget.local_epsilon):
-        return (
-            f"allows local epsilons that sum to {budget.local_epsilon:g} per {unit}; this run "
-            f"would make it {number(total)}"
-        )
-    if population.quotas:
-        return _share_refusal(population, population.account(period, quota), more, local * count,
-                              quota)  # fmt: skip
-    return None
-
-
-def _share_refusal(
-    population: Population, account: Account, more: Loss, local: float, quota: str
-) -> str | None:
-    budget = population.budget
-    assert budget is not None
-    share = share_of(population.quotas, quota)
-    name = f"keeps a share of {share:g} for " + (repr(quota) if quota else "all without a quota")
-    if not fits_share(budget, share, account.loss + more):
-        return f"{name}, and this run does not fit into what is left of that"
-    if not fits_share_locally(budget, share, account.local + local):
-        assert budget.local_epsilon is not None
-        return (
-            f"{name}: local epsilons that sum to {share * budget.local_epsilon:g}; this run would "
-            f"make it {number(account.local + local)}"
-        )
-    return None
-
-
 def fits_share(budget: Budget, share: float, loss: Loss) -> bool:
     """Whether a share of the budget allows this loss."""
     return loss.divergences[0] <= limit(share * capacity(budget)) and loss.failure <= limit(
@@ -114,16 +56,14 @@ def fits_share(budget: Budget, share: float, loss: Loss) -> bool:
     )
 
 
-def fits_share_locally(budget: Budget, share: float, local: float) -> bool:
-    """Whether a share of the budget allows this sum of local epsilons."""
+def fits_locally(budget: Budget, local: float, share: float = 1.0) -> bool:
+    """Whether the budget, or a share of it, allows this sum of local epsilons."""
     return budget.local_epsilon is None or local <= limit(share * budget.local_epsilon)
 
 
 def quota_refusal(population: Population, period: int, quota: Quota) -> str | None:
     """Why a quota cannot be set; None if it can."""
-    budget = population.budget
-    assert budget is not None
-    quotas = {**population.quotas, quota.name: quota}
+    budget, quotas = population.granted, {**population.quotas, quota.name: quota}
     if math.fsum(q.share for q in quotas.values()) > limit(1.0):
         return "all shares together would be more than the budget"
     if capacity(budget) <= 0:
@@ -131,10 +71,8 @@ def quota_refusal(population: Population, period: int, quota: Quota) -> str | No
     for name in ("", *quotas):
         account, share = population.account(period, name), share_of(quotas, name)
         whose = repr(name) if name else "runs without a quota"
-        if not (
-            fits_share(budget, share, account.loss)
-            and fits_share_locally(budget, share, account.local)
-        ):
+        fits = fits_share(budget, share, account.loss)
+        if not (fits and fits_locally(budget, account.local, share)):
             return f"{whose} would have spent more than the share that is left for that"
     return None
 
@@ -142,7 +80,7 @@ def quota_refusal(population: Population, period: int, quota: Quota) -> str | No
 # Looking things up in a ledger, and refusing what is not there or does not fit ------------
 
 
-def population_of(state: Books, dataset: str) -> Population:
+def population_of(state: Balances, dataset: str) -> Population:
     """The people of a dataset, or a LedgerError that names the nearest one."""
     try:
         return state.population_of(dataset)
@@ -164,33 +102,6 @@ def budget_of(population: Population, dataset: str) -> Budget:
     return population.budget
 
 
-def check_fits(
-    population: Population,
-    dataset: str,
-    period: int,
-    loss: Loss,
-    local: float,
-    count: int = 1,
-    quota: str = "",
-) -> None:
-    """A BudgetExceededError unless a charge fits beside all that is committed."""
-    check_quota(population.name, population.quotas, quota)
-    why = refusal(population, period, loss, local, count, quota)
-    if why is not None:
-        raise BudgetExceededError(
-            f"the budget of {dataset!r} {why}. Nothing was read. Ask for less, wait for open runs "
-            "to settle, or raise the budget (`beam-ldp budget set`, which audits show)"
-        )
-
-
-def check_quota(population: str, quotas: Container[str], quota: str) -> None:
-    """A LedgerError unless a population has the quota; "" is what no quota keeps."""
-    if quota and quota not in quotas:
-        raise LedgerError(
-            f"population {population!r} has no quota {quota[:40]!r} (`beam-ldp budget quota`)"
-        )
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two values are equal as JSON."""
     return canonical(one) == canonical(other)
@@ -206,7 +117,7 @@ class BudgetStatus:
     Attributes:
         population, datasets, privacy_unit: who is protected.
         budget: what is granted.
-        quotas: shares of it that are kept for somebody.
+        quotas: shares of it that are kept for a team or analyst.
         period: number of the period, from 0.
         spent: epsilon at the budget's delta of what was settled.
         committed: the same with open reservations at their worst case.
@@ -280,9 +191,9 @@ class BudgetStatus:
         Only of a budget that gives chances more than the usual share; else, or where nothing is
         left of it, the event as it is.
         """
-        budget, quotas = self.budget, {each.name: each for each in self.quotas}
-        check_quota(self.population, quotas, quota)
-        whole = share_of(quotas, quota) * budget.chances * budget.delta
+        self._check_quota(quota)
+        budget = self.budget
+        whole = share_of(self._quotas, quota) * budget.chances * budget.delta
         left = whole - self.held[quota][0].failure
         if budget.chances <= CHANCES or not left > 0:
             return event
@@ -302,37 +213,96 @@ class BudgetStatus:
         Raises:
             LedgerError: if there is no such quota.
         """
-        quotas = {each.name: each for each in self.quotas}
-        check_quota(self.population, quotas, quota)
-        share, more = share_of(quotas, quota), loss_of(as_json(event), self.budget.orders)
+        self._check_quota(quota)
+        more = loss_of(as_json(event), self.budget.orders)
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if self._fits(times(more, middle), middle * local_epsilon, quota, share):
+            if self.refusal(times(more, middle), middle * local_epsilon, quota) is None:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def _fits(self, more: Loss, local: float, quota: str, share: float) -> bool:
-        """As `deciding.refusal` decides."""
-        budget, (held, held_locally) = self.budget, self.held[quota]
-        return (
-            epsilon_of(self.loss + more, budget) <= limit(budget.epsilon)
-            and fits_locally(self.local_committed + local, budget)
-            and (
-                not self.quotas
-                or fits_share(budget, share, held + more)
-                and fits_share_locally(budget, share, held_locally + local)
+    def check_fits(self, dataset: str, loss: Loss, local: float, quota: str = "") -> None:
+        """A BudgetExceededError unless a charge fits beside all that is committed.
+
+        Args:
+            dataset: for the message.
+            loss, local, quota: as of `refusal`.
+
+        Raises:
+            LedgerError: if there is no such quota.
+        """
+        self._check_quota(quota)
+        why = self.refusal(loss, local, quota)
+        if why is not None:
+            raise BudgetExceededError(
+                f"the budget of {dataset!r} {why}. Nothing was read. Ask for less, wait for open "
+                "runs to settle, or raise the budget (`beam-ldp budget set`, which audits show)"
             )
-        )
+
+    def refusal(self, loss: Loss, local: float, quota: str = "") -> str | None:
+        """Why a charge does not fit beside all that is spent and reserved; None if it does.
+
+        Args:
+            loss, local: of all that is asked for at once, at its worst.
+            quota: whose share it is to be charged to; "" for the rest.
+        """
+        budget = self.budget
+        after = epsilon_of(self.loss + loss, budget)
+        if not after <= limit(budget.epsilon):
+            return (
+                f"is epsilon = {budget.epsilon:g} at delta = {budget.delta:g}; "
+                f"{number(self.committed)} is spent or reserved, and this run would make it "
+                f"{number(after)}"
+            )
+        total = self.local_committed + local
+        if not fits_locally(budget, total):
+            said = (
+                f"allows local epsilons that sum to {budget.local_epsilon:g} per "
+                f"{self.privacy_unit}; this run "
+            )
+            if math.isfinite(local):
+                return f"{said}would make it {number(total)}"
+            return (
+                f"{said}has none (it is infinite): nothing but a trusted shuffler, or server, "
+                "protects people in it"
+            )
+        return self._share_refusal(loss, local, quota) if self.quotas else None
+
+    def _share_refusal(self, loss: Loss, local: float, quota: str) -> str | None:
+        share, (held, held_locally) = share_of(self._quotas, quota), self.held[quota]
+        whose = repr(quota) if quota else "all without a quota"
+        name = f"keeps a share of {share:g} for {whose}"
+        if not fits_share(self.budget, share, held + loss):
+            return f"{name}, and this run does not fit into what is left of that"
+        if not fits_locally(self.budget, held_locally + local, share):
+            whole = self.budget.local_epsilon or 0.0
+            return (
+                f"{name}: local epsilons that sum to {share * whole:g}; this run would make it "
+                f"{number(held_locally + local)}"
+            )
+        return None
+
+    @property
+    def _quotas(self) -> dict[str, Quota]:
+        return {each.name: each for each in self.quotas}
+
+    def _check_quota(self, quota: str) -> None:
+        """A LedgerError unless there is the quota; "" is what no quota keeps."""
+        if quota and quota not in self._quotas:
+            raise LedgerError(
+                f"population {self.population!r} has no quota {quota[:40]!r} "
+                "(`beam-ldp budget quota`)"
+            )
 
 
 def status_of(
-    population: Population, budget: Budget, now: str, read: Callable[[int], tuple[Charge, ...]]
+    population: Population, period: int, read: Callable[[], tuple[Charge, ...]] = tuple
 ) -> BudgetStatus:
-    """The status at a time; `read` gives the charges of a period."""
-    period = budget.period_of(now)
+    """Where a population stands in a period; `read` gives its charges."""
+    budget = population.granted
     loss, account = population.loss(period), population.account(period)
     committed, order = reading_of(loss, budget)
     by_quota = {name: population.account(period, name) for name in ("", *population.quotas)}
@@ -354,7 +324,7 @@ def status_of(
         num_open=account.open,
         loss=loss,
         held={name: (each.loss, each.local) for name, each in by_quota.items()},
-        _read=lambda: read(period),
+        _read=read,
     )
 
 
@@ -366,8 +336,3 @@ def epsilon_of(loss: Loss, budget: Budget) -> float:
 def reading_of(loss: Loss, budget: Budget) -> tuple[float, float]:
     """The same, and the order that gives it."""
     return loss.epsilon(budget.orders, budget.delta, chances=budget.chances)
-
-
-def fits_locally(local: float, budget: Budget) -> bool:
-    """Whether the budget allows this sum of local epsilons."""
-    return budget.local_epsilon is None or local <= limit(budget.local_epsilon)

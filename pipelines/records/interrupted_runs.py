@@ -45,11 +45,11 @@ _EVEN = 2_000_000_000  # nanoseconds
 
 
 @dataclass(frozen=True)
-class LostRoundsPrice:
+class RoundsPrice:
     """What the rounds of a training cost that may be lost.
 
     Attributes:
-        event: of one round, for somebody who may be in it, as ledgers store it.
+        event: of one round, for a person who may be in it, as ledgers store it.
         sent: event of what that person sends in a round, where `event` says only what a trusted
             server publishes; else None.
         most: rounds that count at most: all, or those that one person may be in.
@@ -62,14 +62,14 @@ class LostRoundsPrice:
     most_sent: int | None = None
 
     @classmethod
-    def reserved(cls, charge: Charge) -> LostRoundsPrice:
+    def reserved(cls, charge: Charge) -> RoundsPrice:
         """What the ledger reserved for a training: an event, repeated once a round."""
-        from beam_ldp.ledger.losses import released
+        from beam_ldp.ledger.losses import released, repetitions
 
-        event, most = _repetitions(released(charge.reserved))
+        event, most = repetitions(released(charge.reserved))
         if charge.local_event is None:
             return cls(event, None, most)
-        sent, most_sent = _repetitions(charge.local_event)
+        sent, most_sent = repetitions(charge.local_event)
         return cls(event, sent, most, most_sent)
 
     def event_of(self, rounds: int) -> dict[str, Any]:
@@ -85,15 +85,8 @@ class LostRoundsPrice:
         return None if self.sent is None else _repeated(self.sent, self.sends_in(rounds))
 
 
-def _repetitions(event: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Inverse of `_repeated`: the event of one round, and how many there are."""
-    whole = event["event"]
-    if whole["kind"] != "SelfComposedDpEvent":
-        return event, 1
-    return {**event, "event": whole["event"]}, int(whole["count"])
-
-
 def _repeated(event: dict[str, Any], times: int) -> dict[str, Any]:
+    """Inverse of `losses.repetitions`."""
     if times == 1:
         return event
     import dp_accounting  # takes a second to load
@@ -121,7 +114,7 @@ class Note:
     ledger_id: str
     ends_with_launcher: bool
     launcher: Launcher
-    rounds: LostRoundsPrice | None = None
+    rounds: RoundsPrice | None = None
     attempt: str | None = None
     identity: dict[str, Any] | None = None
     publications: tuple[str, ...] = ()
@@ -151,7 +144,7 @@ class Note:
             with FileSystems.open(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
                 told = json.loads(stream.read())
             rounds = told.get("rounds")
-            told["rounds"] = None if rounds is None else LostRoundsPrice(**rounds)
+            told["rounds"] = None if rounds is None else RoundsPrice(**rounds)
             told["publications"] = tuple(told["publications"])
             return cls(**{**told, "launcher": Launcher(**told["launcher"])})
         except Exception:  # cut in the middle, or somebody else's
@@ -257,7 +250,7 @@ def to_disk(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class LostRun:
+class InterruptedRun:
     """A run that left its staging folder behind.
 
     Attributes:
@@ -343,12 +336,12 @@ class LostRun:
         return outputs.OutputFolder(self.output, self.note.overwrite, token, checked=False)
 
 
-def find_lost_runs(output: str, *, declared: bool = False) -> list[LostRun]:
+def find_interrupted_runs(output: str, *, declared: bool = False) -> list[InterruptedRun]:
     """The runs with this output that left a note. Some may still be under way.
 
     Args:
         output: of the runs.
-        declared: see `LostRun`.
+        declared: see `InterruptedRun`.
     """
     found = []
     for staging in lost_stagings(output):
@@ -361,7 +354,7 @@ def find_lost_runs(output: str, *, declared: bool = False) -> list[LostRun]:
             if record is None:
                 record = _record(_beside(staging, "partial"), note.run_id)
             found.append(
-                LostRun(note, staging, output, record, is_finished, bool(releases), declared)
+                InterruptedRun(note, staging, output, record, is_finished, bool(releases), declared)
             )
     return found
 
@@ -371,7 +364,7 @@ def unknown_leftovers(output: str) -> list[str]:
     if not outputs.is_local(output):
         return []
     target = Path(output.rstrip("/").removeprefix("file://")).absolute()
-    known = {run.staging.rpartition("-")[2] for run in find_lost_runs(output)}
+    known = {run.staging.rpartition("-")[2] for run in find_interrupted_runs(output)}
     ours = re.compile(re.escape(f".{target.name}.") + f"(staging|partial)-({_TOKEN})")
     found = [(path, ours.fullmatch(path.name)) for path in target.parent.glob(".*")]
     return sorted(str(path) for path, name in found if name and name[2] not in known)

@@ -1,4 +1,7 @@
-"""An open ledger: where its rows are, what they amount to now, and how more are appended."""
+"""An open ledger: where its rows are, what they amount to now, and how more are appended.
+
+All that talks to the database is here and in `store`.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from beam_ldp.ledger.books import Books, Population
-from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
-from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
-from beam_ldp.ledger.losses import Loss, is_nothing, loss_of, loss_of_part
+from beam_ldp.ledger import kinds
+from beam_ldp.ledger.admission import BudgetStatus, budget_of, population_of, status_of
+from beam_ldp.ledger.balances import Balances, Population
+from beam_ldp.ledger.charges import Charge, followed, of_run, part_of, place
 from beam_ldp.ledger.rows import (
-    BUDGET,
-    CHECKPOINT,
-    DATASET,
-    GENESIS,
     NO_HASH,
-    QUOTA,
-    RENAME,
-    RESERVE,
-    TIME,
     Anchor,
-    Head,
+    ChainHead,
     LedgerCorruptedError,
     LedgerError,
     Row,
@@ -94,7 +89,7 @@ class Writer:
             raise ValueError(f"{KEY_VARIABLE} names a file that cannot be read") from None
         return cls(login(), socket.gethostname()[:_LONGEST], _version(), key)
 
-    def told(self, head: Head, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    def told(self, head: ChainHead, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the next row says of its writer."""
         about: dict[str, Any] = {
             "login": self.login,
@@ -175,12 +170,18 @@ def absolute_uri(uri: str) -> str:
 
 URL_VARIABLE = "BEAM_LDP_LEDGER"
 CHECKPOINT_EVERY = 256  # rows
-_DECIDES = (DATASET, RENAME, BUDGET, QUOTA, RESERVE)  # kinds of rows that a clock must be right for
-_Ledger = TypeVar("_Ledger", bound="OpenLedger")
+_DECIDES = (
+    kinds.DATASET,
+    kinds.RENAME,
+    kinds.BUDGET,
+    kinds.QUOTA,
+    kinds.RESERVE,
+)  # kinds of rows that a clock must be right for
+_Ledger = TypeVar("_Ledger", bound="Connection")
 
 
-class OpenLedger:
-    """A ledger in a database. What can be done with it is in the classes that follow from it.
+class Connection:
+    """A ledger in a database: what it tells, and what writing to it takes. See `BudgetLedger`.
 
     Args and errors: as of `BudgetLedger`.
     """
@@ -203,7 +204,7 @@ class OpenLedger:
         self._named_anchors = open_anchors(anchors)
         self._clock = clock
         self._writer = Writer.this()
-        self._books: Books | None = None
+        self._balances: Balances | None = None
         self._state = LedgerState()
         self._alone = threading.RLock()  # threads may share a ledger
 
@@ -231,20 +232,20 @@ class OpenLedger:
         store = RowStore(url)
         store.make()
         with store.writing() as appender:
-            first = appender.first()
-            if first is None:
+            rows = appender.row(0)
+            if not rows:
                 body = {"ledger_id": uuid.uuid4().hex, **named}
-                appender.append(next_row(Head(), GENESIS, body))
-            elif named and first.body.get(MLFLOW_URI) != named[MLFLOW_URI]:
+                appender.append(next_row(ChainHead(), kinds.GENESIS, body))
+            elif named and rows[0].body.get(MLFLOW_URI) != named[MLFLOW_URI]:
                 raise LedgerError(
                     f"{store.shown_url} holds a ledger that names "
-                    f"{first.body.get(MLFLOW_URI) or 'no store of MLflow'}, which is named when a "
-                    "ledger is made. For runs of this one, set MLFLOW_TRACKING_URI or give "
+                    f"{rows[0].body.get(MLFLOW_URI) or 'no store of MLflow'}, which is named when "
+                    "a ledger is made. For runs of this one, set MLFLOW_TRACKING_URI or give "
                     "--mlflow-uri"
                 )
         store.close()
         made = cls(url, anchors=anchors, clock=clock)
-        if made.books.head.count == 1:
+        if made.balances.head.count == 1:
             made._check_anchors()  # leaves the first one
         return made
 
@@ -261,17 +262,15 @@ class OpenLedger:
     @property
     def ledger_id(self) -> str:
         """Its name, which no other ledger has."""
-        return (self.books if self._books is None else self._books).ledger_id
+        return (self._balances or self.balances).ledger_id
 
     @cached_property
     def mlflow_uri(self) -> str | None:
         """MLflow's store that its runs share; None if none was named with it."""
-        with self._store.reading() as reader:
-            first = reader.first()
-        return None if first is None else first.body.get(MLFLOW_URI)
+        return next((row.body.get(MLFLOW_URI) for row in self._store.row(0)), None)
 
     @property
-    def books(self) -> Books:
+    def balances(self) -> Balances:
         """Where every population stands, as of now: from the last checkpoint on.
 
         Raises:
@@ -279,142 +278,6 @@ class OpenLedger:
         """
         with self._alone, self._store.reading() as reader:
             return self._current(reader)
-
-    # For the classes that follow -------------------------------------------------------------
-
-    @contextmanager
-    def _writing(
-        self, run_id: str | None = None, attempt: str | None = None, *, spends: bool = False
-    ) -> Iterator[Writing]:
-        """The books as of now, and a way to append; nobody else writes until it is committed.
-
-        Args:
-            run_id, attempt: of the charge, for errors.
-            spends: whether people may be asked afterwards: refused if no anchor can be read.
-
-        Raises:
-            AnchorError: if the ledger lacks anchored rows; nothing is written.
-        """
-        with self._alone:
-            it: Writing | None = None
-            anchoring, anchor = self._anchoring, None
-            if anchoring is not None:  # read before the lock is taken: then no row of it is newer
-                anchor = self._check_anchors() if spends else anchoring.newest(self.ledger_id)
-            try:
-                with self._store.writing() as appender:
-                    it = Writing(self, self._current(appender), appender)
-                    if anchoring is not None and anchor is not None:
-                        anchoring.check(anchor, it.books.head, appender.row)
-                    yield it
-                    if it.rows and it.books.since_checkpoint >= CHECKPOINT_EVERY:
-                        it.append(CHECKPOINT, {"books": it.books.to_json()})
-            except BaseException as error:
-                if it is not None and it.rows:
-                    self._books = None  # what was appended may not be there
-                if isinstance(error, LedgerUnavailableError) and run_id is not None:
-                    raise error.about(run_id, attempt) from None
-                raise
-            if it.rows and anchoring is not None:
-                anchoring.after_append(it.books.ledger_id, it.books.head, self._store.row)
-
-    @cached_property
-    def _anchoring(self) -> Anchoring | None:
-        return self._named_anchors or usual_anchors(self.ledger_id)
-
-    @property
-    def anchored_in(self) -> str | None:
-        """Where its heads are kept that show that a backup was put back; None: nowhere."""
-        return None if self._anchoring is None else self._anchoring.sink.name
-
-    def _check_goes_on(self) -> None:
-        """An AnchorError if the ledger was set back; writes nothing."""
-        anchoring = self._anchoring
-        if anchoring is not None and (anchor := anchoring.newest(self.ledger_id)) is not None:
-            anchoring.check(anchor, self.books.head, self._store.row)
-
-    def _check_anchors(self) -> Anchor | None:
-        """The newest anchor; an AnchorError if the ledger was set back, or nobody can tell."""
-        if self._anchoring is None:
-            return None
-        books = self.books
-        return self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.row)
-
-    def _opened(self, dataset: str) -> Books:
-        """The books as they were last read: for what does not change, such as orders.
-
-        A dataset that others have made since is looked for anew.
-        """
-        if self._books is not None and dataset in self._books.datasets:
-            return self._books
-        return self.books
-
-    def _current(self, reader: Reader) -> Books:
-        """The books as of now. The last row that we know must still be there."""
-        if self._books is None:
-            checkpoint = reader.last_checkpoint()
-            books = Books() if checkpoint is None else Books.from_checkpoint(checkpoint)
-            books.apply(reader.rows(books.head.count))
-            self._books = books
-        else:
-            self._books.apply(after(self._books.head, reader))
-        return self._books
-
-    def _time(self, reader: Reader) -> tuple[str, bool]:
-        """The time, and whether it is the database's."""
-        if self._clock is not None:
-            return as_text(self._clock()), False
-        found = reader.now()
-        return (as_text(datetime.now(timezone.utc)), False) if found is None else (
-            as_text(found), True
-        )  # fmt: skip
-
-
-class Writing:
-    """One transaction: the books as of now, and what is appended to them."""
-
-    def __init__(self, ledger: OpenLedger, books: Books, appender: Appender) -> None:
-        self.books, self.appender, self.rows = books, appender, list[Row]()
-        self._ledger = ledger
-        self._now: tuple[str, bool] | None = None
-
-    def time(self, kind: str) -> str:
-        """The time of the next row of a kind.
-
-        Raises:
-            LedgerError: if the clock has jumped.
-        """
-        if self._now is None:
-            self._now = self._ledger._time(self.appender)
-        now, trusted = self._now
-        return row_time(now, self.books.time, decides=kind in _DECIDES, trusted=trusted)
-
-    def append(self, kind: str, body: dict[str, Any]) -> None:
-        """Add a row."""
-        head = self.books.head
-        body = {"time": self.time(kind) if kind != TIME else body["time"], **body}
-        told = self._ledger._writer.told(head, kind, body)
-        row = next_row(head, kind, {**body, "writer": told})
-        if kind != CHECKPOINT:
-            check_size(row)
-        self.rows.append(row)
-        self.books.apply([row])
-        self.appender.append(row)
-
-
-def after(head: Head, reader: Reader) -> list[Row]:
-    """What others appended; the last row we know must still be there."""
-    found = reader.rows(max(0, head.count - 1))
-    last = found.pop(0).hash if head.count and found else NO_HASH
-    if head.count and last != head.hash:
-        raise LedgerCorruptedError("rows that were there are gone or changed")
-    return found
-
-
-# Looking into a ledger: where a budget stands, and what became of a run -------------------
-
-
-class LedgerReading(OpenLedger):
-    """What a ledger tells."""
 
     @property
     def state(self) -> LedgerState:
@@ -445,32 +308,27 @@ class LedgerReading(OpenLedger):
         with self._store.reading() as reader:
             return charge_of(reader, run_id, part)
 
-    def _loss_for(self, charge: Charge, told: dict[str, Any]) -> Loss:
-        """The loss of an event at the orders of the charge's budget."""
-        population = population_of_charge(self._opened(charge.dataset), charge)
-        orders = budget_of(population, charge.dataset).orders
-        return (loss_of_part if is_nothing(charge.reserved) else loss_of)(told, orders)
-
     def published(self, identity: ReleaseIdentity) -> Charge | None:
         """The charge under which this very release was published; None if not. For reports that
         stay the same: of memoized noise, or from devices."""
-        with self._store.reading() as reader:
-            equal = equal_releases(reader, identity)
+        equal = self._equal(identity)
         return next((c for c in equal if c.status == "settled" and not c.is_block), None)
 
     def open_charge(self, identity: ReleaseIdentity) -> Charge | None:
         """The open charge of this very release, under which another start of it goes on; None
         without one. For reports that stay the same: of memoized noise, or from devices."""
-        with self._store.reading() as reader:
-            equal = equal_releases(reader, identity)
+        equal = self._equal(identity)
         return next((c for c in equal if c.status == "reserved" and c.memoized), None)
 
     def ended_block(self, identity: ReleaseIdentity) -> Charge | None:
         """A block of this very release of which every part has ended; None without one. For
         reports that stay the same: of memoized noise, or from devices."""
-        with self._store.reading() as reader:
-            equal = equal_releases(reader, identity)
+        equal = self._equal(identity)
         return next((c for c in equal if c.status == "settled" and c.is_block and c.memoized), None)
+
+    def _equal(self, identity: ReleaseIdentity) -> list[Charge]:
+        with self._store.reading() as reader:
+            return equal_releases(reader, identity)
 
     def population(self, dataset: str) -> str:
         """Name of the population of a dataset.
@@ -478,23 +336,173 @@ class LedgerReading(OpenLedger):
         Raises:
             LedgerError: for an unknown dataset.
         """
-        return population_of(self.books, dataset).name
+        return population_of(self.balances, dataset).name
 
     def status(self, dataset: str) -> BudgetStatus:
         """Where the population of a dataset stands."""
         population, now = self._standing(dataset)
-        return status_of(population, budget_of(population, dataset), now, self._charges(dataset))
+        period = budget_of(population, dataset).period_of(now)
+        return status_of(population, period, lambda: self._charges(dataset, period))
 
     def _standing(self, dataset: str) -> tuple[Population, str]:
         """The population of a dataset, and what time it is for it."""
         with self._alone, self._store.reading() as reader:
-            books = self._current(reader)
+            balances = self._current(reader)
             now = self._time(reader)[0]
-        now = books.time if jumps(now, books.time) else max(now, books.time)
-        return population_of(books, dataset), now
+        now = balances.time if jumps(now, balances.time) else max(now, balances.time)
+        return population_of(balances, dataset), now
 
-    def _charges(self, dataset: str) -> Callable[[int], tuple[Charge, ...]]:
-        return lambda period: tuple(self.state.population_of(dataset).charges_of(period))
+    def _charges(self, dataset: str, period: int) -> tuple[Charge, ...]:
+        return tuple(self.state.population_of(dataset).charges_of(period))
+
+    # For `BudgetLedger` ----------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(
+        self, run_id: str | None = None, attempt: str | None = None, *, spends: bool = False
+    ) -> Iterator[Writing]:
+        """The balances as of now, and a way to append; nobody else writes until it is committed.
+
+        Args:
+            run_id, attempt: of the charge, for errors.
+            spends: whether people may be asked afterwards: refused if no anchor can be read.
+
+        Raises:
+            AnchorError: if the ledger lacks anchored rows; nothing is written.
+        """
+        with self._alone:
+            it: Writing | None = None
+            anchoring, anchor = self._anchoring, None
+            if anchoring is not None:  # read before the lock is taken: then no row of it is newer
+                anchor = self._check_anchors() if spends else anchoring.newest(self.ledger_id)
+            try:
+                with self._store.writing() as appender:
+                    it = Writing(self, self._current(appender), appender)
+                    if anchoring is not None and anchor is not None:
+                        anchoring.check(anchor, it.balances.head, appender.row)
+                    yield it
+                    if it.rows and it.balances.since_checkpoint >= CHECKPOINT_EVERY:
+                        it.append(kinds.CHECKPOINT, {"books": it.balances.to_json()})
+            except BaseException as error:
+                if it is not None and it.rows:
+                    self._balances = None  # what was appended may not be there
+                if isinstance(error, LedgerUnavailableError) and run_id is not None:
+                    raise error.about(run_id, attempt) from None
+                raise
+            if it.rows and anchoring is not None:
+                anchoring.after_append(it.balances.ledger_id, it.balances.head, self._store.row)
+
+    @cached_property
+    def _anchoring(self) -> Anchoring | None:
+        return self._named_anchors or usual_anchors(self.ledger_id)
+
+    @property
+    def anchored_in(self) -> str | None:
+        """Where its heads are kept that show that a backup was put back; None: nowhere."""
+        return None if self._anchoring is None else self._anchoring.sink.name
+
+    def _check_goes_on(self) -> None:
+        """An AnchorError if the ledger was set back; writes nothing."""
+        anchoring = self._anchoring
+        if anchoring is not None and (anchor := anchoring.newest(self.ledger_id)) is not None:
+            anchoring.check(anchor, self.balances.head, self._store.row)
+
+    def _check_anchors(self) -> Anchor | None:
+        """The newest anchor; an AnchorError if the ledger was set back, or nobody can tell."""
+        if self._anchoring is None:
+            return None
+        balances = self.balances
+        return self._anchoring.check_before_reserve(
+            balances.ledger_id, balances.head, self._store.row
+        )
+
+    def _opened(self, dataset: str) -> Balances:
+        """The balances as they were last read: for what does not change, such as orders.
+
+        A dataset that others have made since is looked for anew.
+        """
+        if self._balances is not None and dataset in self._balances.datasets:
+            return self._balances
+        return self.balances
+
+    def _current(self, reader: Reader) -> Balances:
+        """The balances as of now. The last row that we know must still be there."""
+        if self._balances is None:
+            checkpoint = reader.last_checkpoint()
+            balances = Balances() if checkpoint is None else Balances.from_checkpoint(checkpoint)
+            balances.apply(reader.rows(balances.head.count))
+            self._balances = balances
+        else:
+            self._balances.apply(after(self._balances.head, reader))
+        return self._balances
+
+    def _time(self, reader: Reader) -> tuple[str, bool]:
+        """The time, and whether it is the database's."""
+        if self._clock is not None:
+            return as_text(self._clock()), False
+        found = reader.now()
+        return (as_text(datetime.now(timezone.utc)), False) if found is None else (
+            as_text(found), True
+        )  # fmt: skip
+
+
+class Writing:
+    """One transaction: the balances as of now, and what is appended to them."""
+
+    def __init__(self, ledger: Connection, balances: Balances, appender: Appender) -> None:
+        self.balances, self.appender, self.rows = balances, appender, list[Row]()
+        self._ledger = ledger
+        self._now: tuple[str, bool] | None = None
+
+    def time(self, kind: str) -> str:
+        """The time of the next row of a kind.
+
+        Raises:
+            LedgerError: if the clock has jumped.
+        """
+        if self._now is None:
+            self._now = self._ledger._time(self.appender)
+        now, trusted = self._now
+        return row_time(now, self.balances.time, decides=kind in _DECIDES, trusted=trusted)
+
+    def append(self, kind: str, body: dict[str, Any]) -> None:
+        """Add a row."""
+        head = self.balances.head
+        body = {"time": self.time(kind) if kind != kinds.TIME else body["time"], **body}
+        told = self._ledger._writer.told(head, kind, body)
+        row = next_row(head, kind, {**body, "writer": told})
+        if kind != kinds.CHECKPOINT:
+            check_size(row)
+        self.rows.append(row)
+        self.balances.apply([row])
+        self.appender.append(row)
+
+    def follow(
+        self, charge: Charge, kind: str, ended: Charge | None = None, part: str = "", **told: Any
+    ) -> Charge:
+        """Add a row with which a charge goes on; the charge after it.
+
+        Args:
+            charge: of the run.
+            kind: of the row.
+            ended: what goes on where that is a part of a block, or has ended.
+            part: of a block.
+            told: what else the row says.
+        """
+        self.append(kind, {**place(charge, part), "left": charge.count, **told})
+        return followed(ended or charge, self.rows[-1])
+
+
+def after(head: ChainHead, reader: Reader) -> list[Row]:
+    """What others appended; the last row we know must still be there."""
+    found = reader.rows(max(0, head.count - 1))
+    last = found.pop(0).hash if head.count and found else NO_HASH
+    if head.count and last != head.hash:
+        raise LedgerCorruptedError("rows that were there are gone or changed")
+    return found
+
+
+# What became of runs, looked up -----------------------------------------------------------
 
 
 def charge_of(reader: Reader, run_id: str, part: str = "") -> Charge:
@@ -542,21 +550,3 @@ def charges_of_release(reader: Reader, key: str, but: str = "") -> list[Charge]:
     """The charges of a release id (`release_key`) as they stand now, but for that of run `but`."""
     runs = (str(row.body["run_id"]) for row in reader.rows_of_release(key))
     return [charge_of(reader, run_id) for run_id in runs if run_id != but]
-
-
-def check_covered(reader: Reader, key: str, release_id: str) -> None:
-    """A LedgerError unless a part of the release is charged, so that its other parts are free.
-
-    An abandoned charge pays for nothing.
-    """
-    if not any(charge.pays for charge in charges_of_release(reader, key)):
-        raise LedgerError(
-            f"no part of release {release_id!r} is charged here, and this part says that another "
-            "one was charged for it. An abandoned charge pays for no part: reserve this one at its "
-            "own price"
-        )
-
-
-def population_of_charge(books: Books, charge: Charge) -> Population:
-    """The people of a charge."""
-    return books.populations[charge.population]

@@ -1,6 +1,6 @@
 """Where every population stands, as rows add it up: what decisions need, and nothing more.
 
-`Books` take rows one by one and believe what each says that it adds; a checkpoint is a row that
+`Balances` take rows one by one and believe what each says that it adds; a checkpoint is a row that
 holds all of them, so that a program that opens a ledger reads from the last one on. `LedgerState`
 is the same with every charge, and believes nothing: see `state`.
 """
@@ -12,24 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beam_ldp.ledger.accounts import Account, PeopleCount, Sum
+from beam_ldp.ledger import kinds
+from beam_ldp.ledger.accounts import Account, ExactSum, PeopleCount
 from beam_ldp.ledger.charges import Budget, Charge, Quota
-from beam_ldp.ledger.losses import CHANCES, Loss, no_loss
-from beam_ldp.ledger.rows import (
-    BUDGET,
-    CHARGES,
-    CHECKPOINT,
-    DATASET,
-    GENESIS,
-    PEOPLE,
-    QUOTA,
-    RENAME,
-    RESERVE,
-    Head,
-    LedgerCorruptedError,
-    Row,
-    faults,
-)
+from beam_ldp.ledger.losses import CHANCES, Loss
+from beam_ldp.ledger.rows import ChainHead, LedgerCorruptedError, Row, faults
 
 UNIT, NEIGHBOURS = "privacy_unit", "neighbours"
 REPLACE_ONE = "replace-one"
@@ -44,7 +31,7 @@ class Population:
         privacy_unit: what one record to protect is, for example "user".
         datasets: their names.
         budgets: all that were ever in force, the last one is; from a checkpoint on, that one alone.
-        quotas: shares of the budget that are kept for somebody, by name.
+        quotas: shares of the budget that are kept for a team or analyst, by name.
         people: per period, what each person was charged locally, as last counted.
         charged: reservations so far.
         accounts, quota_accounts: totals per period, and per quota and period.
@@ -62,34 +49,38 @@ class Population:
     accounts: dict[int, Account] = field(default_factory=dict, repr=False)
     quota_accounts: dict[tuple[str, int], Account] = field(default_factory=dict, repr=False)
     charges: dict[str, Charge] = field(default_factory=dict, repr=False)
-    _counted: dict[int, Sum] = field(default_factory=dict, repr=False)
+    _counted: dict[int, ExactSum] = field(default_factory=dict, repr=False)
 
     @property
     def budget(self) -> Budget | None:
         return self.budgets[-1] if self.budgets else None
 
+    @property
+    def granted(self) -> Budget:
+        """The budget in force.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if self.budget is None:
+            raise ValueError("a charge needs a budget")
+        return self.budget
+
     def account(self, period: int, quota: str | None = None) -> Account:
         """The totals of a period; of one quota, or of the rest of the budget (""), if asked."""
-        budget = self.budget
-        assert budget is not None
-        if quota is None:
-            return self.accounts.get(period) or Account.empty(len(budget.orders))
-        return self.quota_accounts.get((quota, period)) or Account.empty(len(budget.orders))
+        found = (
+            self.accounts.get(period) if quota is None else self.quota_accounts.get((quota, period))
+        )
+        return found or Account.empty(len(self.granted.orders))
 
     def loss(self, period: int, *, reserved: bool = True) -> Loss:
         """What was charged in a period; with what is reserved, unless that is left out."""
-        budget = self.budget
-        assert budget is not None
-        account = self.accounts.get(period)
-        if account is None:
-            return no_loss(budget.orders)
+        account = self.account(period)
         return account.loss if reserved else account.spent.loss
 
     def local_loss(self, period: int, *, reserved: bool = True) -> float:
         """What somebody was charged locally who took part in all runs of a period."""
-        account = self.accounts.get(period)
-        if account is None:
-            return 0.0
+        account = self.account(period)
         return account.local if reserved else account.local_spent.value
 
     def local_maximum(self, period: int) -> float:
@@ -101,7 +92,7 @@ class Population:
         if counted is None or math.isinf(everything):
             return everything
         account, known = self.account(period), self._counted[period]
-        others = Sum(account.local_spent.finite + account.local_reserved.finite - known.finite)
+        others = ExactSum(account.local_spent.finite + account.local_reserved.finite - known.finite)
         return min(counted.maximum + others.value, everything)
 
     def charges_of(self, period: int) -> list[Charge]:
@@ -122,22 +113,17 @@ class Population:
 
     def take_charge(self, kind: str, body: dict[str, Any]) -> None:
         """What a row of a charge adds."""
-        budget, period = self.budget, int(body["period"])
-        if budget is None:
-            raise ValueError("a charge needs a budget")
-        places: tuple[tuple[dict[Any, Account], Any], ...] = (
-            (self.accounts, period),
-            (self.quota_accounts, (str(body["quota"]), period)),
-        )
-        for accounts, key in places:
-            accounts.setdefault(key, Account.empty(len(budget.orders))).take(kind, body)
-        self.charged += kind == RESERVE
+        orders, period = len(self.granted.orders), int(body["period"])
+        place = str(body["quota"]), period
+        self.accounts.setdefault(period, Account.empty(orders)).take(kind, body)
+        self.quota_accounts.setdefault(place, Account.empty(orders)).take(kind, body)
+        self.charged += kind == kinds.RESERVE
 
     def take_people(self, body: dict[str, Any]) -> None:
         """What each person was charged."""
         period = int(body["period"])
         self.people[period] = PeopleCount.from_json(body)
-        self._counted[period] = Sum.from_json(body["covered_local"])
+        self._counted[period] = ExactSum.from_json(body["covered_local"])
 
     # A checkpoint -----------------------------------------------------------------------------
 
@@ -183,7 +169,7 @@ class Population:
         return made
 
 
-class Books:
+class Balances:
     """The fold of rows, or of a checkpoint and the rows after it.
 
     Attributes:
@@ -193,7 +179,7 @@ class Books:
     """
 
     def __init__(self) -> None:
-        self.head = Head()
+        self.head = ChainHead()
         self.time = ""
         self.ledger_id = ""
         self.since_checkpoint = 0
@@ -210,28 +196,28 @@ class Books:
         )
 
     @classmethod
-    def from_checkpoint(cls, row: Row) -> Books:
-        """The books as a checkpoint holds them.
+    def from_checkpoint(cls, row: Row) -> Balances:
+        """The balances as a checkpoint holds them.
 
         Raises:
             LedgerCorruptedError: if it was changed. What was written into it wrongly, audits find.
         """
-        books = cls()
-        for fault in faults([row], Head(row.number, row.previous)):
+        balances = cls()
+        for fault in faults([row], ChainHead(row.number, row.previous)):
             raise LedgerCorruptedError(fault)
         try:
             told = row.body["books"]
-            books.ledger_id, books.time = told["ledger_id"], row.body["time"]
-            books._of_dataset = dict(told["of_dataset"])
-            books._first_names = dict(told["first_names"])
-            books._now_called = dict(told["now_called"])
-            books.populations = {
+            balances.ledger_id, balances.time = told["ledger_id"], row.body["time"]
+            balances._of_dataset = dict(told["of_dataset"])
+            balances._first_names = dict(told["first_names"])
+            balances._now_called = dict(told["now_called"])
+            balances.populations = {
                 name: Population.from_json(name, held) for name, held in told["populations"].items()
             }
         except Exception:  # a forged row may hold anything
             raise LedgerCorruptedError(f"row {row.number} is not a checkpoint") from None
-        books.head = row.head
-        return books
+        balances.head = row.head
+        return balances
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint holds them."""
@@ -253,7 +239,7 @@ class Books:
             for fault in faults([row], self.head):
                 raise LedgerCorruptedError(fault)
             try:
-                if row.kind != GENESIS and row.body["time"] < self.time:
+                if row.kind != kinds.GENESIS and row.body["time"] < self.time:
                     raise ValueError("time does not run backwards")
                 self._take(row)
             except Exception:  # a forged row may hold anything
@@ -262,27 +248,27 @@ class Books:
                 ) from None
             self.head = row.head
             self.time = row.body.get("time", self.time)
-            self.since_checkpoint = 0 if row.kind == CHECKPOINT else self.since_checkpoint + 1
+            self.since_checkpoint = 0 if row.kind == kinds.CHECKPOINT else self.since_checkpoint + 1
 
     def _take(self, row: Row) -> None:
         body = row.body
-        if row.kind == GENESIS:
+        if row.kind == kinds.GENESIS:
             self.ledger_id = body["ledger_id"]
-        elif row.kind == DATASET:
+        elif row.kind == kinds.DATASET:
             self._take_dataset(body)
-        elif row.kind == RENAME:
+        elif row.kind == kinds.RENAME:
             self._take_rename(body)
-        elif row.kind == BUDGET:
+        elif row.kind == kinds.BUDGET:
             population = self.populations[body["population"]]
             population.take_budget(_budget(row, population.budget))
-        elif row.kind == QUOTA:
+        elif row.kind == kinds.QUOTA:
             found = Quota(str(body["quota"]), float(body["share"]), body["by"], body["why"])
             if not (found.name and 0 <= found.share <= 1):
                 raise ValueError("a quota is a share of a budget")
             self.populations[body["population"]].quotas[found.name] = found
-        elif row.kind in CHARGES:
+        elif row.kind in kinds.CHARGES:
             self.populations[body["population"]].take_charge(row.kind, body)
-        elif row.kind == PEOPLE:
+        elif row.kind == kinds.PEOPLE:
             self.populations[body["population"]].take_people(body)
 
     def _take_dataset(self, body: dict[str, Any]) -> None:

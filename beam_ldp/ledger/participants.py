@@ -25,23 +25,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from beam_ldp.accounting.prices import Cell, cells_of
+from beam_ldp.ledger.charges import Charge
 from beam_ldp.randomizers.identity import AnyIds, canonical_ids, length_prefixed
 from beam_ldp.randomizers.randomness import check_key, derive_key
-
-if TYPE_CHECKING:
-    from beam_ldp.ledger.books import Population
 
 NUM_SHARDS = 64
 TAG_BYTES = KEY_ID_BYTES = 8
 _SHARD_BITS = 6
-_MAGIC = b"beam-ldp-people1"
-_HEADER = len(_MAGIC) + KEY_ID_BYTES
-_ENDING = ".tags"
 
 
 class DamagedTagsError(ValueError):
@@ -141,30 +136,63 @@ def folder_of(store: str, population: str, run: str, window: Iterable[int] | Non
     return "/".join([store.rstrip("/"), *(hashlib.sha256(n).hexdigest()[:32] for n in names)])
 
 
-def write_tags(files: Files, folder: str, shard: int, key_id: bytes, tags: np.ndarray) -> str:
-    """Write sorted distinct tags of one shard; the path. A retry writes the same file again."""
-    content = _MAGIC + key_id + np.asarray(tags, dtype="<u8").tobytes()
-    path = f"{folder}/{shard:02d}-{_digest(content)}{_ENDING}"
-    files.write(path, content)
-    return path
+@dataclass(frozen=True)
+class _Format:
+    """Files of one shard each: magic, key id, and rows of so many little-endian 64-bit words.
 
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
-
-
-def read_tags(files: Files, folder: str, name: str) -> tuple[bytes, np.ndarray]:
-    """Key id and tags of a file.
-
-    Raises:
-        DamagedTagsError: if the content does not fit its name.
+    A name holds the shard and a digest of the content, so that a retry writes the same file again.
     """
-    content = files.read(f"{folder}/{name}")
-    sound = content.startswith(_MAGIC) and len(content) >= _HEADER
-    if not sound or name != f"{name[:2]}-{_digest(content)}{_ENDING}":
-        raise DamagedTagsError(f"{folder}/{name} is damaged: its content does not match its name")
-    tags = np.frombuffer(content[_HEADER:], dtype="<u8").astype(np.uint64)
-    return content[len(_MAGIC) : _HEADER], tags
+
+    magic: bytes
+    ending: str
+    words: int
+
+    def write(self, files: Files, folder: str, shard: int, key_id: bytes, rows: np.ndarray) -> str:
+        """Write the rows of a shard; the path."""
+        content = self.magic + key_id + np.asarray(rows, dtype="<u8").tobytes()
+        path = f"{folder}/{self._name(shard, content)}"
+        files.write(path, content)
+        return path
+
+    def names(self, files: Files, folder: str) -> dict[int, tuple[str, ...]]:
+        """Names of the files of a folder, by shard."""
+        found: dict[int, tuple[str, ...]] = {}
+        for name in files.names(folder):
+            if name.endswith(self.ending) and not name.startswith("."):
+                if not name[:2].isdigit():
+                    raise DamagedTagsError(f"{folder}/{name} is damaged: its name tells no shard")
+                shard = int(name[:2])
+                found[shard] = (*found.get(shard, ()), name)
+        return found
+
+    def read(self, files: Files, folder: str, name: str) -> tuple[bytes, np.ndarray]:
+        """Key id and `(n, words)` rows of a file.
+
+        Raises:
+            DamagedTagsError: if the content does not fit its name.
+        """
+        content, header = files.read(f"{folder}/{name}"), len(self.magic) + KEY_ID_BYTES
+        rest = len(content) - header
+        sound = content.startswith(self.magic) and rest >= 0 and rest % (8 * self.words) == 0
+        if not sound or name != self._name(int(name[:2]), content):
+            raise DamagedTagsError(
+                f"{folder}/{name} is damaged: its content does not match its name"
+            )
+        rows = np.frombuffer(content[header:], dtype="<u8").astype(np.uint64)
+        return content[len(self.magic) : header], rows.reshape(-1, self.words)
+
+    def _name(self, shard: int, content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()[:32]
+        return f"{shard:02d}-{digest}{self.ending}"
+
+
+_TAGS = _Format(b"beam-ldp-people1", ".tags", 1)
+_REPORTS = _Format(b"beam-ldp-report2", ".reports", 3)  # tag, hash of the report, group
+
+
+def write_tags(files: Files, folder: str, shard: int, key_id: bytes, tags: np.ndarray) -> str:
+    """Write sorted distinct tags of one shard; the path."""
+    return _TAGS.write(files, folder, shard, key_id, tags)
 
 
 @dataclass(frozen=True)
@@ -188,19 +216,15 @@ class AskedPeople:
         Raises:
             DamagedTagsError: if one is not what was written.
         """
-        names: dict[int, tuple[str, ...]] = {}
-        keys = set()
-        for name in files.names(folder):
-            if name.endswith(_ENDING) and not name.startswith("."):
-                key, _ = read_tags(files, folder, name)
-                keys.add(key)
-                shard = int(name[:2])
-                names[shard] = (*names.get(shard, ()), name)
-        return cls(files, folder, names, frozenset(keys))
+        names = _TAGS.names(files, folder)
+        listed = [name for of_shard in names.values() for name in of_shard]
+        keys = frozenset(_TAGS.read(files, folder, name)[0] for name in listed)
+        return cls(files, folder, names, keys)
 
     def tags(self, shard: int) -> np.ndarray:
         """Each tag of a shard once, sorted."""
-        found = [read_tags(self.files, self.folder, n)[1] for n in self.names.get(shard, ())]
+        names = self.names.get(shard, ())
+        found = [_TAGS.read(self.files, self.folder, name)[1] for name in names]
         return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.uint64)
 
     @property
@@ -283,34 +307,34 @@ class AskedElsewhere:
 
 
 def asked_elsewhere(
-    user_ids: AnyIds, key: bytes, store: str, files: Files, populations: Iterable[Population]
-) -> list[AskedElsewhere]:
-    """Look people up in the tags of other populations' runs.
+    user_ids: AnyIds,
+    key: bytes,
+    store: str,
+    files: Files,
+    population: str,
+    charges: Iterable[Charge],
+) -> AskedElsewhere:
+    """Look people up in the tags of another population's runs.
 
     Args:
         user_ids: of the people of whom it is asked.
         key: what the key file holds; each population's own is derived from it.
         store: folder of all tags.
         files: where it lies.
-        populations: with their charges, as a `LedgerState` has them.
+        population: whose runs.
+        charges: of these runs.
 
     Raises:
         DamagedTagsError: if a file is not what was written.
         ValueError: if the key is too short.
     """
-    return [_asked_by(user_ids, key, store, files, population) for population in populations]
-
-
-def _asked_by(
-    user_ids: AnyIds, key: bytes, store: str, files: Files, population: Population
-) -> AskedElsewhere:
-    theirs = PeopleKey(key, population.name)
+    theirs = PeopleKey(key, population)
     wanted = dict(shards_of(theirs.tags(user_ids)))
     found: dict[int, np.ndarray] = {}
     known = 0
-    runs = [charge for charge in population.charges.values() if charge.local_epsilon > 0]
+    runs = [charge for charge in charges if charge.local_epsilon > 0]
     for charge in runs:
-        folder = folder_of(store, population.name, charge.group, charge.about.get("window"))
+        folder = folder_of(store, population, charge.group, charge.about.get("window"))
         asked = AskedPeople.open(files, folder)
         if asked.key_ids != {theirs.key_id}:
             continue
@@ -320,7 +344,7 @@ def _asked_by(
             again = np.intersect1d(tags, asked.tags(shard), assume_unique=True)
             found[shard] = np.union1d(found.get(shard, again), again)
     return AskedElsewhere(
-        population.name,
+        population,
         sum(map(len, wanted.values())),
         sum(map(len, found.values())),
         len(runs),
@@ -330,19 +354,13 @@ def _asked_by(
 
 # Who sent which memoized report, known only by keyed hashes: what a second publication changed.
 #
-# Beside the tags of people (`people`) a run with memoized noise may leave, for each tag, a keyed
+# Beside the tags of people (above) a run with memoized noise may leave, for each tag, a keyed
 # hash of the report that was sent. Two publications of one release are then compared without any
 # key: who is in one of them only, in which public group, and whether somebody's report is another
 # one, which means another value (or another group).
 #
 # A reader of these files learns, beyond what tags tell, whose report changed between two
 # publications of one release. They are kept like the tags.
-
-
-_REPORTS_MAGIC = b"beam-ldp-report2"
-_REPORTS_HEADER = len(_REPORTS_MAGIC) + KEY_ID_BYTES
-_REPORTS_ENDING = ".reports"
-_WORDS = 3  # of a row: tag, hash, group
 
 
 def write_reports(
@@ -354,7 +372,7 @@ def write_reports(
     hashes: np.ndarray,
     groups: np.ndarray | None = None,
 ) -> str:
-    """Write the people of one shard; the path. A retry writes the same file again.
+    """Write the people of one shard; the path.
 
     Args:
         files: where.
@@ -367,12 +385,8 @@ def write_reports(
     """
     if groups is None:
         groups = np.zeros(len(tags), dtype=np.uint64)
-    rows = np.stack([tags, hashes, groups.astype(np.uint64)], axis=1).astype("<u8")
-    rows = rows[np.lexsort(rows.T[::-1])]
-    content = _REPORTS_MAGIC + key_id + rows.tobytes()
-    path = f"{folder}/{shard:02d}-{_digest(content)}{_REPORTS_ENDING}"
-    files.write(path, content)
-    return path
+    rows = np.stack([tags, hashes, groups.astype(np.uint64)], axis=1)
+    return _REPORTS.write(files, folder, shard, key_id, rows[np.lexsort(rows.T[::-1])])
 
 
 @dataclass(frozen=True)
@@ -401,7 +415,7 @@ def compare(files: Files, folders: Sequence[str]) -> Compared | None:
     Raises:
         DamagedTagsError: if a file is not what was written.
     """
-    names = [[n for n in files.names(folder) if n.endswith(_REPORTS_ENDING)] for folder in folders]
+    names = [_REPORTS.names(files, folder) for folder in folders]
     if not names or not all(names):
         return None
     keys: set[bytes] = set()
@@ -410,7 +424,7 @@ def compare(files: Files, folders: Sequence[str]) -> Compared | None:
     for shard in range(NUM_SHARDS):
         found = []
         for folder, listed in zip(folders, names):
-            rows, key_ids = _rows_of(files, folder, listed, shard)
+            rows, key_ids = _rows_of(files, folder, listed.get(shard, ()), shard)
             if len(rows) != len(np.unique(rows[:, 0])):
                 return None
             found.append(rows)
@@ -429,22 +443,11 @@ def _rows_of(
     files: Files, folder: str, names: Sequence[str], shard: int
 ) -> tuple[np.ndarray, set[bytes]]:
     """`(tag, hash, group)` of a shard, each once and sorted, and the keys that made the tags."""
-    rows, keys = [np.empty((0, _WORDS), dtype=np.uint64)], set()
+    rows, keys = [np.empty((0, _REPORTS.words), dtype=np.uint64)], set()
     for name in names:
-        if not name.startswith(f"{shard:02d}-"):
-            continue
-        content = files.read(f"{folder}/{name}")
-        sound = (
-            content.startswith(_REPORTS_MAGIC)
-            and (len(content) - _REPORTS_HEADER) % (8 * _WORDS) == 0
-        )
-        told = np.frombuffer(content[_REPORTS_HEADER:], dtype="<u8") if sound else np.empty(0)
-        told = told.astype(np.uint64).reshape(-1, _WORDS)
-        sound &= bool(np.all(told[:, 0] >> np.uint64(58) == shard))  # 64 shards, by leading bits
-        if not sound or name != f"{shard:02d}-{_digest(content)}{_REPORTS_ENDING}":
-            raise DamagedTagsError(
-                f"{folder}/{name} is damaged: its content does not match its name"
-            )
-        keys.add(content[len(_REPORTS_MAGIC) : _REPORTS_HEADER])
-        rows.append(told)
+        key, found = _REPORTS.read(files, folder, name)
+        if not np.all(found[:, 0] >> np.uint64(64 - _SHARD_BITS) == shard):
+            raise DamagedTagsError(f"{folder}/{name} is damaged: it holds tags of another shard")
+        keys.add(key)
+        rows.append(found)
     return np.unique(np.concatenate(rows), axis=0), keys

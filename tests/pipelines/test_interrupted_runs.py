@@ -23,7 +23,12 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency, main
 from beam_ldp.pipelines.jobs.job import ends_with_launcher
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.lost_runs import NOTE, LostRoundsPrice, Note, find_lost_runs
+from beam_ldp.pipelines.records.interrupted_runs import (
+    NOTE,
+    Note,
+    RoundsPrice,
+    find_interrupted_runs,
+)
 from beam_ldp.pipelines.records.publishing import take
 from tests.ledger.asked import asked
 from tests.warm import run_warm
@@ -216,7 +221,7 @@ def test_notes_that_mean_nothing(place: Path) -> None:
     staging = leave(place)
     for content in ("", "{", "[]", '{"run_id": 3}', '{"launcher": {}}'):
         (staging / NOTE).write_text(content)
-        assert find_lost_runs(str(place / "out")) == []
+        assert find_interrupted_runs(str(place / "out")) == []
         code, said = finalize(place)
         assert code == 2 and f"No note tells whose {staging} is" in said
     assert BudgetLedger().state.charge("lost").status == "reserved"
@@ -239,7 +244,7 @@ def test_a_note_of_another_ledger(place: Path) -> None:
         ({}, (), 0),
         ({"ends_with_launcher": False}, (), 1),
         ({"ends_with_launcher": False}, ("--ended",), 0),
-        ({"rounds": LostRoundsPrice({}, None, 3)}, (), 1),  # which --resume goes on with
+        ({"rounds": RoundsPrice({}, None, 3)}, (), 1),  # which --resume goes on with
         ({"launcher": Launcher.this()}, ("--ended",), 1),
     ],
 )
@@ -325,7 +330,7 @@ def test_outputs_with_hostile_names_find_only_their_own(tmp_path: Path) -> None:
         staging.mkdir()
         Note(name, "ledger", True, Launcher.this()).write(str(staging))
     for name in ("out", "o*t"):
-        assert [run.note.run_id for run in find_lost_runs(str(tmp_path / name))] == [name]
+        assert [run.note.run_id for run in find_interrupted_runs(str(tmp_path / name))] == [name]
 
 
 @pytest.mark.e2e
