@@ -49,7 +49,6 @@ from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import expected_price, price_as_json, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
@@ -58,6 +57,7 @@ from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
 from beam_ldp.transforms.levels import reader_levels, refinable
+from beam_ldp.wording import number
 
 
 @dataclass(frozen=True)

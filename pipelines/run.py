@@ -41,13 +41,13 @@ from beam_ldp.pipelines.records.gates import (
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import privacy_statement
-from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.pictures import png
 from beam_ldp.pipelines.views.tables import plan_table, price_table
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import Output, SettingError
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.wording import number, promise
 
 
 def execute(

@@ -24,7 +24,7 @@ from beam_ldp.ledger.books import Books
 from beam_ldp.ledger.deciding import budget_of, epsilon_of, population_of
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from mlflow_ldp.release import log_release, record_digest
 from mlflow_ldp.runs import (
     IDENTITY_TAG,

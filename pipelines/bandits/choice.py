@@ -15,7 +15,6 @@ from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.records.statement import Words, _without_shuffler, words_of
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
     Settings,
@@ -33,6 +32,7 @@ from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 
 RewardSettings = Settings[RewardQuestion]
 _SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")

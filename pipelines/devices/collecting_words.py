@@ -32,7 +32,6 @@ from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
@@ -42,6 +41,7 @@ from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.word_levels import EstimateLevel
+from beam_ldp.wording import many, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,6 @@ import numpy as np
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
@@ -28,6 +27,7 @@ from beam_ldp.settings import SettingError
 from beam_ldp.transforms.outcomes import outcome_digest
 from beam_ldp.transforms.questions import LevelsQuestion
 from beam_ldp.transforms.rewards import reward_digest
+from beam_ldp.wording import number
 
 
 class DeviceQuestion(ABC):

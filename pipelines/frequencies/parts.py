@@ -21,12 +21,12 @@ from beam_ldp.pipelines.records.gates import (
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import Words, with_messages, words_of
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
+from beam_ldp.wording import many, number
 
 
 @dataclass(frozen=True, eq=False)

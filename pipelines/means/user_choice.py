@@ -20,7 +20,6 @@ from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import LEVEL, MeanRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings, need, section_from, settings_from
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.user_mean import USAGE, UserMeanQuestion
@@ -35,6 +34,7 @@ from beam_ldp.protocols import (
 )
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 
 UserMeanSettings = Settings[UserMeanQuestion]
 

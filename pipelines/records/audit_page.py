@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from beam_ldp.pipelines.records.wording import number, rounded_down
+from beam_ldp.wording import number, rounded_down
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import AuditReport, Budget, Charge, Population

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from beam_ldp.accounting.certificates import certified
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 
 SCHEMA_VERSION = 1
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_ldp.pipelines.records.wording import number
+from beam_ldp.wording import number
 
 TO_FILL_IN = "TO FILL IN"
 

@@ -15,9 +15,9 @@ from typing import Any
 from beam_ldp.pipelines.records.forging import forged_said, mechanism_of
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.shares_words import is_in_shares, words_in_shares
-from beam_ldp.pipelines.records.wording import factor, many, number, promise, rounded_down, verb
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
+from beam_ldp.wording import factor, many, number, promise, rounded_down, verb
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from beam_ldp.federated.training import measured
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.forging import forged_shown
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.charge import TrainingRun, known, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
+from beam_ldp.wording import many, verb
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from beam_ldp.pipelines.records.forging import (
     forged_moves,
     forged_usually,
 )
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import PricePoint, TrainingPlan, composed
 from beam_ldp.pipelines.usage.train import CLDP_SGD, SHUFFLED_EPOCHS
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -32,6 +31,7 @@ from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 
 _THESIS = ("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1")
 _OF_ONE_SAMPLE = "{} come from one sample: composed among those drawn, and then sampled"

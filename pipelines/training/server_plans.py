@@ -19,11 +19,11 @@ from beam_ldp.accounting.literature.two_ledgers import (
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import TrainingPlan, composed
 from beam_ldp.pipelines.training.settings import target_of
 from beam_ldp.pipelines.usage.train import DISTILLATION
 from beam_ldp.randomizers.mean import SeparatedMean
+from beam_ldp.wording import number
 
 _FLOAT_BITS = 64  # of each number that a client of `adaped` sends
 

@@ -12,8 +12,8 @@ from beam_ldp.pipelines.records.forging import (
     mechanism_of,
 )
 from beam_ldp.pipelines.records.statement import _code, _mechanism, checkable, trusted_alone
-from beam_ldp.pipelines.records.wording import factor, many, number, rounded_down, verb
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL, SHUFFLED_EPOCHS
+from beam_ldp.wording import factor, many, number, rounded_down, verb
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.training.record import TrainRecord

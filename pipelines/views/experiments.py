@@ -17,7 +17,6 @@ from beam_ldp.experiments.arms import normal_arms
 from beam_ldp.experiments.channel import NO_NOISE, BitChannel
 from beam_ldp.experiments.designing import people_needed
 from beam_ldp.experiments.simple import normal_people
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -29,6 +28,7 @@ from beam_ldp.pipelines.views.pictures import (
     png,
 )
 from beam_ldp.pipelines.views.terminal import printable
+from beam_ldp.wording import number
 
 if TYPE_CHECKING:
     from beam_ldp.experiments import ExperimentPlan

@@ -15,7 +15,6 @@ from rich.table import Table
 from beam_ldp.accounting.literature.methods import DEFAULT, OWN, MethodPrice, price_of
 from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.lower import PrivacyBound
-from beam_ldp.pipelines.records.wording import many, number, rounded_down
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -29,6 +28,7 @@ from beam_ldp.pipelines.views.pictures import (
     png,
 )
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.wording import many, number, rounded_down
 
 SCHEMA_VERSION = 2
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from beam_ldp.pipelines.records.gates import weak_warnings
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import words_of
-from beam_ldp.pipelines.records.wording import many, number, promise, rounded_down
 from beam_ldp.settings.sections import odds
+from beam_ldp.wording import many, number, promise, rounded_down
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.planner import Choice, Planner

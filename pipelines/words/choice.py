@@ -15,7 +15,6 @@ from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import (
     Settings,
     checked,
@@ -30,6 +29,7 @@ from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import many, number
 
 WordSettings = Settings[WordQuestion]
 

@@ -28,10 +28,10 @@ from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.ab_test import USAGE
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.rounding import number
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.outcomes import OutcomeQuery
+from beam_ldp.wording import number
 
 pytestmark = pytest.mark.e2e
 

@@ -28,8 +28,8 @@ from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.pipelines.usage.bandit_advance import USAGE
 from beam_ldp.protocols.bandits.noise import bit_randomizer
-from beam_ldp.rounding import number
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 
 pytestmark = pytest.mark.e2e
 

@@ -36,8 +36,8 @@ from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.pipelines.training.view import plan_line, say_plan
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
-from beam_ldp.rounding import number
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 from tests.idx_files import write_folder
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
