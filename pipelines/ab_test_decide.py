@@ -21,7 +21,6 @@ from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     DeviceReports,
     check_collected,
-    collected_words,
     count,
 )
 from beam_ldp.pipelines.devices.questions import DeviceOutcomeQuestion
@@ -32,7 +31,6 @@ from beam_ldp.pipelines.experiments.run import Experiment
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import absolute, need
 from beam_ldp.pipelines.usage.ab_test import OutcomeQuestion
 from beam_ldp.pipelines.usage.ab_test_decide import USAGE
@@ -47,6 +45,8 @@ class CollectExperimentRecord(ExperimentRecord):
     Attributes:
         sampling: "iid" where a person has one report about one of their rows, else "fixed".
     """
+
+    collected = True
 
     sampling: str = "fixed"
 
@@ -114,12 +114,6 @@ def _verdict(design: str, look: int) -> str:
     """Where a verdict goes that nobody gave a place."""
     path = Path(design)
     return str(path.with_name(f"{path.stem}.verdict-{look}"))
-
-
-@words_of.register
-def _collected(record: CollectExperimentRecord) -> Words:
-    words = words_of.dispatch(ExperimentRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
 def to_check(given: Arguments) -> Job:

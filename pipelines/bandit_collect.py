@@ -24,7 +24,6 @@ from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     DeviceReports,
     check_collected,
-    collected_words,
     count,
 )
 from beam_ldp.pipelines.devices.questions import DeviceRewardQuestion
@@ -32,7 +31,6 @@ from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage.bandit_advance import RewardQuestion
 from beam_ldp.pipelines.usage.bandit_collect import USAGE
@@ -47,6 +45,8 @@ class CollectBatchRecord(BatchRecord):
     Attributes:
         sampling: "iid" where a person has one report about one of their rows, else "fixed".
     """
+
+    collected = True
 
     sampling: str = "fixed"
 
@@ -94,12 +94,6 @@ class CollectBatch(DeviceReports, OpenBatch):
 
     def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
         return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
-
-
-@words_of.register
-def _collected(record: CollectBatchRecord) -> Words:
-    words = words_of.dispatch(BatchRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
 def _batches_of(given: Arguments, service: ServiceFolder) -> set[int]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.pipelines.bandits.service import ServiceFolder
-from beam_ldp.pipelines.bandits.trusted import central_price, central_words, check_reports
+from beam_ldp.pipelines.bandits.trusted import central_price, check_reports
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
-from beam_ldp.pipelines.records.statement import Words, _without_shuffler, words_of
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
     Settings,
@@ -31,10 +30,12 @@ from beam_ldp.protocols.bandits.central import CentralSums
 from beam_ldp.protocols.bandits.noise import bit_randomizer
 from beam_ldp.protocols.bandits.terms import BatchTerms
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.statement import say_by
 from beam_ldp.settings import SettingError
 from beam_ldp.wording import number
 
 RewardSettings = Settings[RewardQuestion]
+say_by(__package__)
 _SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")
 
 
@@ -183,36 +184,9 @@ class BatchRecord(PartsRecord):
     best: str = ""
     survivors: int = 0
 
-
-@words_of.register
-def _words(record: BatchRecord) -> Words:
-    words = words_of.dispatch(PartsRecord)(record)
-    column = f"`{record.group_by}`"
-    credit, public = words.credit, f"the terms of the bandit; which play a person had ({column})"
-    crowd = words.crowd
-    if record.amplify_over == "batch":
-        crowd = f"{record.honest_reports:,} reports, those of the whole batch"
-        public = "the terms of the bandit; how many people had which play, but not who"
-        credit += (
-            " It holds only while **nobody but the shuffler knows who had which action**: the "
-            "assignment was drawn in secret, and whoever serves people keeps no log of it. Against "
-            "somebody who has such a log, a report hides among those of its action alone."
-        )
-    notes = [
-        *(note for note in words.notes if "public list" not in note),
-        f"decided: {record.survivors:,} actions may still be best, by batch {record.batch} of the "
-        f"bandit {record.service[:16]}; a batch decides once, from these sums alone",
-        "the cost is that of this batch: somebody who is asked in several batches pays for each",
-    ]
-    words = replace(
-        words, crowd=crowd, public=public, credit=credit, notes=tuple(notes),
-        hidden_as="nothing: they are left out",
-        hide_flag="",
-        intervals="for the mean reward of each play by itself",
-    )  # fmt: skip
-    if record.model == "central":
-        return central_words(words, record)
-    return _without_shuffler(words, record) if record.model == "local" else words
+    def told(self) -> dict[str, Any]:
+        kind = "central_batch" if self.model == "central" else "bandit_batch"
+        return super().told() | {"kind": kind}
 
 
 def parts_at(price: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

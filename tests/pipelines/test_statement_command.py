@@ -15,8 +15,8 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.means.user_choice import UserMeanRecord
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.registry_entry import TO_FILL_IN, entry, missing
-from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.words.choice import WordRecord
+from beam_ldp.release.statement import statement as said_of
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,7 @@ def record(kind: type[PrivacyRecord] = PrivacyRecord, **told: Any) -> PrivacyRec
 
 def wrote(folder: Path, one: PrivacyRecord) -> str:
     (folder / "privacy.json").write_text(json.dumps(one.to_json()))
-    (folder / "privacy.md").write_text(privacy_statement(one))
+    (folder / "privacy.md").write_text(said_of(one.told()))
     return str(folder)
 
 
