@@ -148,7 +148,7 @@ def _report(
 
 
 def _write_page(path: Path, report: AuditReport, book: BudgetLedger, dataset: str | None) -> None:
-    from beam_ldp.pipelines.records.audit_page import audit_page
+    from beam_ldp.release.audit_page import audit_page
 
     try:
         path.write_text(audit_page(report, book.url, dataset), encoding="utf-8")

@@ -6,6 +6,7 @@ A kind of release is a template, `templates/KIND.md.j2`, of this package or of o
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -27,7 +28,7 @@ def say_by(package: str) -> None:
     """Name a package whose folder `templates` says further kinds of release."""
     if package not in _packages:
         _packages.append(package)
-        _templates.cache_clear()
+        templates.cache_clear()
 
 
 def statement(record: Mapping[str, Any]) -> str:
@@ -39,25 +40,30 @@ def statement(record: Mapping[str, Any]) -> str:
     Raises:
         jinja2.TemplateNotFound: if there is no template of its kind.
     """
-    return "\n".join(_said(record, "statement")).rstrip() + "\n"
+    return "\n".join(_lines(_by_kind(record, "statement"))).rstrip() + "\n"
 
 
 def price_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Who is protected against whom, in a few lines: headings, and texts in Rich's markup."""
-    rows = (line[2:].split(" | ", 1) for line in _said(record, "table") if line)
+    rows = (line[2:].split(" | ", 1) for line in _lines(_by_kind(record, "table")) if line)
     return [(heading, text) for heading, text in rows]
 
 
-def _said(record: Mapping[str, Any], layout: str) -> list[str]:
-    facts = _facts(record)
-    return _lines(_templates().get_template(f"{facts['kind']}.md.j2").render(facts, layout=layout))
+def render(template: str, record: Mapping[str, Any], **more: Any) -> str:
+    """A template with what it may know of a record, and more."""
+    return templates().get_template(template).render(_facts(record) | more)
+
+
+def _by_kind(record: Mapping[str, Any], layout: str) -> str:
+    return render(f"{record['kind']}.md.j2", record, layout=layout)
 
 
 # The only place that knows how a record of `schema_version` 1 is laid out -------------------------
 
 _UNSAID: dict[str, Any] = {  # by records of other kinds
-    "group_by": None, "in_ranges": False, "message_epsilon": None, "messages_per_user": 1,
-    "model": "shuffle", "readers": (), "sampling": "fixed",
+    "group_by": None, "in_ranges": False, "levels": (), "message_epsilon": None,
+    "messages_per_user": 1, "model": "shuffle", "readers": (), "rounds": (), "sampling": "fixed",
+    "statistic": None, "unit": None,
 }  # fmt: skip
 
 
@@ -86,7 +92,8 @@ def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
+    """The templates of all packages that have some. Pages escape every value."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     found = Environment(
@@ -94,6 +101,8 @@ def _templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
         finalize=lambda told: told.strip() if isinstance(told, str) else told,
     )
     found.filters |= _FILTERS
@@ -159,4 +168,5 @@ _FILTERS: dict[str, Any] = {
     "quoted": lambda text: _escaped(repr(text)),
     "readable": readable,
     "rounded_down": rounded_down,
+    "said": lambda text: json.dumps(" ".join(filter(None, _lines(text)))) + "\n",
 }

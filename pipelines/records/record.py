@@ -69,7 +69,7 @@ class PrivacyRecord:
         collected: whether reports were randomized elsewhere, and came in.
     """
 
-    kind: ClassVar[str] = "frequencies"
+    kind: ClassVar[str] = "statement"
     collected: ClassVar[bool] = False
 
     question: str

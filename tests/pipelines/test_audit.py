@@ -18,7 +18,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger import audit as check
 from beam_ldp.ledger.rows import read_anchors
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records.audit_page import epsilon_curve, local_curve, svg, ticks
+from beam_ldp.release.audit_page import epsilon_curve, local_curve, svg, ticks
 from tests.ledger.asked import asked
 from tests.ledger.keys import make_key, private_bytes, public_bytes
 

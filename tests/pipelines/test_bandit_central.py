@@ -21,10 +21,10 @@ from beam_ldp.pipelines import bandit_advance, bandit_collect, programs
 from beam_ldp.pipelines.bandits.choice import BatchRecord
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.registry_entry import entry
 from beam_ldp.pipelines.run import price_line
 from beam_ldp.pipelines.usage import bandit_collect as collect_usage
 from beam_ldp.protocols.bandits.central import CentralSums
+from beam_ldp.release.registry_entry import entry
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from tests.pipelines.test_bandit_service import advanced, rewards_of, snapshot, started, state

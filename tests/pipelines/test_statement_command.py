@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.means.user_choice import UserMeanRecord
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.records.registry_entry import TO_FILL_IN, entry, missing
 from beam_ldp.pipelines.words.choice import WordRecord
+from beam_ldp.release.registry_entry import TO_FILL_IN, entry, missing
 from beam_ldp.release.statement import statement as said_of
 
 pytestmark = pytest.mark.e2e
@@ -100,7 +100,7 @@ def test_an_entry_has_the_form_and_never_less_than_the_real_cost(
 
 
 def test_a_training_whose_server_is_trusted_has_no_local_epsilon() -> None:
-    told = record(local_epsilon=None).to_json() | {"statistic": "model", "unit": "user"}
+    told = record(local_epsilon=None).to_json() | {"statistic": "model", "unit": "user", "rounds": 40}
     made = entry(told)["deployment"]
     assert made["basic"]["data_product_type"] == "Machine learning model"
     assert made["deployment_model"]["model_name"] == "Federated"

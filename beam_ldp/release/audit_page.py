@@ -1,6 +1,6 @@
 """The audit's report for people: one page, no external resources, every value escaped.
 
-What it says is worked out here; `audit_page.html` is how it looks (Jinja2, which escapes).
+What it says is worked out here; `templates/audit_page.html.j2` is how it looks.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-
+from beam_ldp.release.statement import templates
 from beam_ldp.wording import number, rounded_down
 
 if TYPE_CHECKING:
@@ -27,20 +24,6 @@ _MOST_POINTS = 2000
 _MOST_TICKS = 5
 
 
-@cache
-def _templates() -> Environment:
-    """The files beside this one."""
-    folder = resources.files(__package__)
-    return Environment(
-        autoescape=True,
-        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-
-
 def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str:
     """The report as HTML.
 
@@ -51,22 +34,16 @@ def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str
     """
     chosen = None if dataset is None else report.state.population_of(dataset).name
     populations = report.state.populations.items()
-    return (
-        _templates()
-        .get_template("audit_page.html")
-        .render(
-            report=report,
-            url=url,
-            now=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            verdict=Cell("clean", tone="good") if report.clean else Cell("NOT clean", tone="bad"),
-            coverage=_coverage(report),
-            checks=_checks(report),
-            populations=[
-                _population(population, report)
-                for name, population in populations
-                if chosen in (None, name)
-            ],
-        )
+    shown = [people for name, people in populations if chosen in (None, name)]
+    page = templates().get_template("audit_page.html.j2")
+    return page.render(
+        report=report,
+        url=url,
+        now=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        verdict=Cell("clean", tone="good") if report.clean else Cell("NOT clean", tone="bad"),
+        coverage=_coverage(report),
+        checks=_checks(report),
+        populations=[_population(people, report) for people in shown],
     )
 
 
@@ -333,7 +310,7 @@ def local_curve(curve: Sequence[CumulativePoint]) -> Drawing | None:
 
 def svg(drawing: Drawing) -> str:
     """The drawing alone."""
-    parts: Any = _templates().get_template("audit_parts.html").module
+    parts: Any = templates().get_template("audit_parts.html.j2").module
     return str(parts.curve(drawing))
 
 
