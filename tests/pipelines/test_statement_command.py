@@ -100,7 +100,8 @@ def test_an_entry_has_the_form_and_never_less_than_the_real_cost(
 
 
 def test_a_training_whose_server_is_trusted_has_no_local_epsilon() -> None:
-    told = record(local_epsilon=None).to_json() | {"statistic": "model", "unit": "user", "rounds": 40}
+    trained = {"statistic": "model", "unit": "user", "rounds": 40}
+    told = record(local_epsilon=None).to_json() | trained
     made = entry(told)["deployment"]
     assert made["basic"]["data_product_type"] == "Machine learning model"
     assert made["deployment_model"]["model_name"] == "Federated"
