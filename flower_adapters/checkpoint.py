@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from beam_ldp.federated import RoundsRecord
+from beam_ldp.whole_files import replace_file
 
 _CONFIG, _ROUNDS, _NAMES, _TRAINING, _LEDGER = "config", "rounds", "names", "training", "ledger"
 
@@ -20,16 +21,9 @@ def write_checkpoint(path: Path, state: Any, training: str, ledger: str) -> None
     held[_NAMES] = np.array(list(state.arrays), dtype=np.str_)
     held[_CONFIG], held[_ROUNDS] = np.array(state.record.config), state.record.rounds
     held[_TRAINING], held[_LEDGER] = np.array(training), np.array(ledger)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, **held)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:  # a full disk, Ctrl-C: the old one stays
-        beside.unlink(missing_ok=True)
-        raise
+    stream = io.BytesIO()
+    np.savez(stream, **held)
+    replace_file(path, stream.getvalue())
 
 
 def read_checkpoint(

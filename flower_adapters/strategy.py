@@ -31,7 +31,7 @@ from beam_ldp.federated.training import Spending, TrainingBudget
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.failures import LEAST_ROUNDS, Failures
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from flower_adapters.checkpoint import read_checkpoint, write_checkpoint
 from flower_adapters.client import check_mechanism
 from flower_adapters.messages import ARRAYS, CONFIG, PRIVACY, Question

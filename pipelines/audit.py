@@ -17,8 +17,8 @@ from rich.table import Table
 
 from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
 from beam_ldp.pipelines.flags import format_option
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
+from beam_ldp.wording import number
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount, Row
@@ -148,7 +148,7 @@ def _report(
 
 
 def _write_page(path: Path, report: AuditReport, book: BudgetLedger, dataset: str | None) -> None:
-    from beam_ldp.pipelines.records.audit_page import audit_page
+    from beam_ldp.release.audit_page import audit_page
 
     try:
         path.write_text(audit_page(report, book.url, dataset), encoding="utf-8")

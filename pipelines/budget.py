@@ -16,8 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.flags import format_option
-from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
+from beam_ldp.wording import number, rounded_down
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount

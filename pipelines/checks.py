@@ -41,12 +41,12 @@ from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, weak_warnings
-from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
 from beam_ldp.transforms.servers import NoServerError, check_servers
+from beam_ldp.wording import many, number, promise
 
 Status = Literal["ok", "warning", "refused"]
 REFUSALS = (SettingError, outputs.OutputError, NothingReleasedError)

@@ -18,7 +18,6 @@ from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     DeviceReports,
     check_collected,
-    collected_words,
     count,
 )
 from beam_ldp.pipelines.devices.questions import (
@@ -46,8 +45,6 @@ from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import expected_price, price_as_json, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
@@ -71,6 +68,8 @@ class CollectRecord(PrivacyRecord):
             largest level, whoever reads; None for reports of one level.
     """
 
+    collected = True
+
     sampling: str = "fixed"
     readers: tuple[dict[str, Any], ...] = ()
     charged_local_epsilon: float | None = None
@@ -79,6 +78,8 @@ class CollectRecord(PrivacyRecord):
 @dataclass(frozen=True)
 class CollectPartsRecord(PartsRecord):
     """The same for groups. Attributes: as there."""
+
+    collected = True
 
     sampling: str = "fixed"
 
@@ -248,54 +249,6 @@ def _number_question(told: dict[str, Any], asked: DeviceQuestion | None) -> Numb
         wanted = replace(wanted, ranges=ranges_of(told["between"]))
     check_number_question(wanted)
     return wanted
-
-
-@words_of.register
-def _collected(record: CollectRecord) -> Words:
-    words = words_of.dispatch(PrivacyRecord)(record)
-    words = collected_words(words, record.num_bad_rows or 0, record.sampling)
-    return _with_readers(words, record) if record.readers else words
-
-
-def _with_readers(words: Words, record: CollectRecord) -> Words:
-    """What is said besides of reports that several readers read differently."""
-    largest, public = record.readers[0], record.readers[-1]
-    listed = "; ".join(
-        f"holders of the key of level {number(one['local_epsilon'])}: local epsilon "
-        f"{number(one['local_epsilon'])}{_among(one, record)}"
-        for one in record.readers[:-1]
-    )
-    return replace(
-        words,
-        whole=f"a person's report as it is read here (level {number(record.local_epsilon)})",
-        whole_briefly="a report as it is read here",
-        notes=(
-            *words.notes,
-            f"readers of the same reports: everybody, local epsilon "
-            f"{number(public['local_epsilon'])}{_among(public, record)}; {listed}. Readers who "
-            "join learn what the one of the largest level learns alone, not the sum",
-            f"the central epsilon above is that of the largest level, "
-            f"{number(largest['local_epsilon'])}, whoever reads; a budget is charged it once for "
-            "all readers of these very reports",
-            "reports keep the random ids of their envelopes, by which keys are matched. Whoever "
-            "knows which envelope a person sent finds that report again: against that reader the "
-            "local epsilon of their level holds, and no crowd hides the person",
-            "levels hold against readers who cannot break AES and SHA-256; the holder of the level "
-            f"secret reads at local epsilon {number(largest['local_epsilon'])}",
-        ),
-    )
-
-
-def _among(reader: dict[str, Any], record: CollectRecord) -> str:
-    if reader["epsilon"] is None:
-        return ""
-    return f", shuffled {number(reader['epsilon'])} at delta = {record.delta:g}"
-
-
-@words_of.register
-def _collected_parts(record: CollectPartsRecord) -> Words:
-    words = words_of.dispatch(PartsRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
 PROGRAM = run.program_of(Collect)

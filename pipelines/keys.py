@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from pathlib import Path
 
 import click
 
 from beam_ldp.pipelines.flags import format_option
 from beam_ldp.settings import SettingError
+from beam_ldp.whole_files import write_new
 
 DONE = 0
 
@@ -96,9 +97,7 @@ def derive(
 def _write_new(path: str, content: bytes) -> None:
     """A new file that its owner alone can read, from its first byte on."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        write_new(Path(path), content)
     except FileExistsError:
         raise click.UsageError(f"--output {path} exists: a key is never overwritten") from None
     except OSError as error:

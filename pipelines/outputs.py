@@ -20,7 +20,6 @@ import os
 import secrets
 import shutil
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +35,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_ldp.pipelines.records.record import LEVEL as LEVEL
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.files import paths_matching, reason
+from beam_ldp.whole_files import flush, replace_file, write_new
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -177,7 +177,7 @@ class OutputFolder:
         try:
             yield FolderWriter(str(aside))
             for entry in aside.iterdir():
-                _flush(entry)
+                flush(entry)
             self.check()
             os.rename(aside, self._beside(FINISHED))
         finally:
@@ -306,11 +306,6 @@ def _names(folder: str) -> set[str]:
     return {path.rpartition("/")[2] for path in paths_matching(f"{folder}/*", or_none=True)}
 
 
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def _put_in_place(new: Path, target: Path) -> None:
     """Give `new` the name of `target`, in one step; what stood there is then removed."""
     if not target.exists():
@@ -381,13 +376,7 @@ def write_private(path: str, content: bytes) -> None:
         place.unlink(missing_ok=True)
         return
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
-    try:
-        with os.fdopen(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
-        aside.rename(place)
-    finally:
-        aside.unlink(missing_ok=True)
+    replace_file(place, content, durable=False)
 
 
 def create_private(path: str, content: bytes) -> None:
@@ -400,8 +389,7 @@ def create_private(path: str, content: bytes) -> None:
         raise OutputError(f"{path} must be a path of this machine, so that only its owner reads it")
     place = path.removeprefix("file://")
     try:
-        with os.fdopen(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
+        write_new(Path(place), content)
     except FileExistsError:
         raise OutputError(f"{path} exists: choose a new file") from None
     except OSError as error:

@@ -32,7 +32,6 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, say_left_out
-from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
@@ -47,6 +46,7 @@ from beam_ldp.transforms.device.side import Reports
 from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.levels import RandomizeForLevels
 from beam_ldp.transforms.wire import SUFFIX
+from beam_ldp.wording import number, promise
 
 _NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs

@@ -32,11 +32,11 @@ from beam_ldp.pipelines.outputs import FINISHED, OutputError
 from beam_ldp.pipelines.question import Answer, Question, RunResult
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.views.tables import price_table
 from beam_ldp.randomizers.domain import Domain, written
+from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import Setting, nearest, read_setting
 
@@ -70,7 +70,7 @@ class Released:
     @property
     def statement(self) -> str:
         """Who is protected against whom, in plain words (Markdown)."""
-        return privacy_statement(self.privacy)
+        return statement(self.privacy.told())
 
     def to_arrow(self) -> pa.Table:
         """All estimates with 95 % intervals, a row for each: the table of `estimates.parquet`."""

@@ -40,14 +40,14 @@ from beam_ldp.pipelines.records.gates import (
     weak_warnings,
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import privacy_statement
-from beam_ldp.pipelines.records.wording import number, promise
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.pictures import png
 from beam_ldp.pipelines.views.tables import plan_table, price_table
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.statement import statement
 from beam_ldp.settings import Output, SettingError
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.wording import number, promise
 
 
 def execute(
@@ -297,7 +297,7 @@ def finish(folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer) 
             for name, content in answer.more_files().items():
                 writer.put(name, content)
             writer.put("privacy.json", outputs.as_json(record.to_json()))
-            writer.put("privacy.md", privacy_statement(record).encode())
+            writer.put("privacy.md", statement(record.told()).encode())
             writer.put("plot.png", png(answer.plot(price_line(record))))
     except (OSError, BeamIOError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
@@ -375,7 +375,7 @@ def log_run(
                     **charge.metrics(),
                 },
                 tags=charge.tags(record.to_json()),
-                description=privacy_statement(record),
+                description=statement(record.told()),
             )
             charge.show_budget(logged.tracking_uri, logged.experiment_id)
             return logged

@@ -50,7 +50,7 @@ def statement(output: str, registry: bool, form: str, **told: Any) -> None:
     if not registry:
         _say(_text_of(output), record, form)
         sys.exit(DONE)
-    from beam_ldp.pipelines.records.registry_entry import entry, missing
+    from beam_ldp.release.registry_entry import entry, missing
 
     if record["simulated"]:
         raise click.UsageError(f"{output} is a simulation: it protects nobody")

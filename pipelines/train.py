@@ -30,7 +30,6 @@ from beam_ldp.pipelines.inputs.sources import (
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
-from beam_ldp.pipelines.records.wording import many, verb
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
 from beam_ldp.pipelines.training.facts import known_facts
@@ -48,6 +47,7 @@ from beam_ldp.pipelines.training.view import (
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import many, verb
 
 if TYPE_CHECKING:
     from tff_adapters import Flow

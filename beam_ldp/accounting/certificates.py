@@ -28,9 +28,9 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.randomizers.shuffle_pair import smallest_group
 from beam_ldp.randomizers.special import brentq
-from beam_ldp.rounding import number
 from beam_ldp.verifier import verify
 from beam_ldp.verifier.verify import Law, Leaves, Part
+from beam_ldp.wording import number
 
 MOST_ABOVE = 1 / 2000  # of the price, that is stated where the verifier cannot confirm less
 _SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first that does is taken

@@ -25,7 +25,7 @@ from beam_ldp.ledger.balances import Balances, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, limit, loss_of, shares, times
 from beam_ldp.ledger.rows import BudgetExceededError, LedgerError, canonical
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 
 _FIRST_GUESS = 1.0
 

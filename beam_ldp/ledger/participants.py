@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from beam_ldp.accounting.prices import Cell, cells_of
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.randomizers.identity import AnyIds, canonical_ids, length_prefixed
 from beam_ldp.randomizers.randomness import check_key, derive_key
+from beam_ldp.whole_files import replace_file
 
 NUM_SHARDS = 64
 TAG_BYTES = KEY_ID_BYTES = 8
@@ -123,10 +123,7 @@ class LocalFiles:
     def write(self, path: str, content: bytes) -> None:
         place = Path(path)
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
-        with os.fdopen(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
-        aside.rename(place)
+        replace_file(place, content, durable=False)
 
 
 def folder_of(store: str, population: str, run: str, window: Iterable[int] | None) -> str:

@@ -29,7 +29,7 @@ from beam_ldp.ledger.rows import LedgerCorruptedError, Row
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 
 # The ledger's life again, row by row: where each population stood, and where that was too much.
 

@@ -39,6 +39,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from beam_ldp import log_events
 from beam_ldp.ledger.rows import NO_HASH, Anchor, ChainHead, Row
 from beam_ldp.ledger.store import LedgerUnavailableError
+from beam_ldp.whole_files import flush, replace_file
 
 ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
 NO_ANCHORS = "none"  # as its value
@@ -362,9 +363,7 @@ class FileAnchors:
             if last is not None and last.count >= anchor.count:  # another program was faster
                 return
             if self._of_one and size > _LONGEST:  # only the last line is ever read
-                fresh = self._path.with_suffix(".new")
-                fresh.write_bytes(line)
-                os.replace(fresh, self._path)
+                replace_file(self._path, line, mode=0o644, durable=False)
                 return
             if size and os.pread(handle, 1, size - 1) != b"\n":  # a writer was killed in a line
                 line = b"\n" + line
@@ -375,7 +374,7 @@ class FileAnchors:
         finally:
             os.close(handle)  # and with it the lock
         if is_new and not self._of_one:
-            _sync_folder(self._path.parent)
+            flush(self._path.parent)
 
     def all(self) -> list[Anchor]:
         """All anchors of the file.
@@ -411,14 +410,6 @@ def _lock(handle: int) -> None:
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_EX)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # By URL -------------------------------------------------------------------------------------------

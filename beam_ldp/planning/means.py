@@ -17,7 +17,7 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.walsh_hadamard import padded_size
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 
 Model = Literal["shuffle", "local"]
 

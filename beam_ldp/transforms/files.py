@@ -7,7 +7,8 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -126,6 +127,15 @@ def matching(pattern: str, *, or_none: bool = False) -> list[FileMetadata]:
 def paths_matching(pattern: str, *, or_none: bool = False) -> list[str]:
     """The paths alone; as `matching`."""
     return [str(file.path) for file in matching(pattern, or_none=or_none)]
+
+
+def write_whole(path: str, content: Iterable[bytes]) -> None:
+    """Write a file of any store under a random name first: what has this name is whole."""
+    aside = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}"
+    with FileSystems.create(aside, "application/octet-stream", "uncompressed") as stream:
+        for part in content:
+            stream.write(part)
+    FileSystems.rename([aside], [path])
 
 
 def matching_or_inside(pattern: str) -> list[FileMetadata]:

@@ -24,7 +24,7 @@ from beam_ldp.ledger.admission import budget_of, population_of, status_of
 from beam_ldp.ledger.balances import Balances
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from mlflow_ldp.release import log_release, record_digest
 from mlflow_ldp.runs import (
     IDENTITY_TAG,

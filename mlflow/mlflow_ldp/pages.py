@@ -69,7 +69,7 @@ def curve_page(curve: Curve, title: str, delta: float) -> str:
 
 def statement_of(tracker: Tracked) -> str:
     """What the run cost, in plain words (Markdown)."""
-    from beam_ldp.rounding import number, rounded_down  # MLflow loads this module for every run
+    from beam_ldp.wording import number, rounded_down  # MLflow loads this module for every run
 
     spent = tracker.spent
     name = "".join(c if c.isprintable() and c != "`" else " " for c in tracker.dataset)

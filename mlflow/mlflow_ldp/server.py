@@ -18,7 +18,7 @@ from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import Anchor, Check
 from beam_ldp.ledger.losses import CHANCES, event_digest, loss_of_part, no_loss, orders_for
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from mlflow_ldp.charges import local_epsilon_of
 from mlflow_ldp.runs import (
     CHARGED_WITH_TAG,

@@ -16,7 +16,7 @@ from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.connection import URL_VARIABLE
 from beam_ldp.ledger.losses import CHANCES, Loss, as_json, loss_of, no_loss, orders_for, times
 from beam_ldp.randomizers.checks import check_fraction, check_positive
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget
 from mlflow_ldp.charges import LARGEST_BLOCK as LARGEST_BLOCK
 from mlflow_ldp.charges import Blocks, Kind, Snapshot, TrackedLoss, local_epsilon_of

@@ -21,8 +21,8 @@ from beam_ldp.pipelines.demos.corpus import Corpus, load_corpus, write_people
 from beam_ldp.pipelines.demos.shown import run_shown
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.question import RunResult
-from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.run import as_json
+from beam_ldp.release.statement import statement
 
 OTHER = "(other)"
 
@@ -119,7 +119,7 @@ def _say_coverage(console: Console, result: RunResult, truth: np.ndarray) -> Non
 
 
 def _say_statement(console: Console, result: RunResult) -> None:
-    console.print(Panel(Markdown(privacy_statement(result.record)), title="privacy.md"))
+    console.print(Panel(Markdown(statement(result.record.told())), title="privacy.md"))
 
 
 def _say_where(console: Console, output: Path, result: RunResult) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,7 +23,6 @@ from beam_ldp.pipelines.question import Question, without_groups
 from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import Q, Settings, absolute, checked, settings_from
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.collect import USAGE
@@ -37,6 +35,7 @@ from beam_ldp.settings import Mechanism, Noise, SettingError
 from beam_ldp.settings.sections import MOST_PROMISED
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
+from beam_ldp.transforms.files import write_whole
 from beam_ldp.transforms.levels import AtLevel, read_level_key, reader_levels, refinable
 from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.wire import FileTally, find_report_files
@@ -167,10 +166,8 @@ class _Add(beam.CombineFn):
 
 def _write(received: Receipts, folder: str) -> str:
     make_folder(folder)
-    path, aside = f"{folder}/{_FILE}", f"{folder}/.{uuid.uuid4().hex}"
-    with FileSystems.create(aside, _BINARY, "uncompressed") as file:
-        file.write(json.dumps(asdict(received)).encode())
-    FileSystems.rename([aside], [path])
+    path = f"{folder}/{_FILE}"
+    write_whole(path, [json.dumps(asdict(received)).encode()])
     return path
 
 
@@ -400,31 +397,6 @@ def count(
     return Outputs(releases, found.withheld, (reports.bad_rows,), digest=digest)
 
 
-def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
-    """What a statement says differently about reports that came from elsewhere."""
-    drawn = (
-        "* errors include the drawing of one row per person, which was done on the side of the "
-        "devices\n"
-        if sampling == "iid"
-        else ""
-    )
-    return replace(
-        words,
-        person="Everybody who sent a report is one person. Copies of an envelope are counted once, "
-        "but a second report of the same person cannot be told from another person's: whoever lets "
-        "devices send must see to it that nobody sends two.",
-        person_briefly="whoever sent a report; copies of an envelope count once",
-        readers="It was never seen here: only randomized reports came in.",
-        shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
-        "as it arrived; whoever received it may know who sent it. Against it, a person is "
-        "protected by the local epsilon alone.",
-        refused="that envelopes, or stretches of anything else, were refused, and how many: "
-        f"{num_refused:,}",
-        noise=f"{drawn}* noise: drawn on the devices. That they did so, and with fresh randomness, "
-        "is what they promise their owners; it could not be checked here",
-    )
-
-
 class DeviceReports(Question[Any]):
     """What questions have in common whose reports were randomized elsewhere. Mixed in first.
 
@@ -496,6 +468,8 @@ CollectMeanSettings = CollectSettings[MeanQuestion]
 class CollectMeanRecord(MeanRecord):
     """The record of numbers that came from elsewhere."""
 
+    collected = True
+
 
 class CollectMean(DeviceReports, Mean):
     """What is the mean, from reports that were randomized elsewhere?"""
@@ -553,9 +527,3 @@ class CollectMean(DeviceReports, Mean):
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
         return count(pipeline, self.settings, self.query, self.staging)
-
-
-@words_of.register
-def _collected_mean(record: CollectMeanRecord) -> Words:
-    words = words_of.dispatch(MeanRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.pipelines.devices.collecting import (
     CollectMean,
     CollectMeanRecord,
     CollectMeanSettings,
-    collected_words,
 )
 from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.records.record import MeanRecord
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.settings import SettingError
 
 
@@ -64,20 +61,3 @@ class CollectShares(CollectMean):
             "shuffle": {"min_reports": asked.min_reports},
         }
         return super().check_agreed(given.over(Arguments(told, [])), agreed)
-
-
-@words_of.register
-def _collected_shares(record: CollectSharesRecord) -> Words:
-    words = words_of.dispatch(MeanRecord)(record)
-    collected = collected_words(words, record.num_bad_rows or 0, record.sampling)
-    actors = (
-        "* **The device** (or the trusted edge that makes shares for its people) sees the vector "
-        "itself.\n"
-        "* **The collector is the shuffler here**: it sees envelopes, each with all shares of one "
-        "person, and is trusted to add up those of everybody and to look at nobody's. Against it, "
-        "and against whoever else can read the envelopes, nothing protects.\n"
-        f"* **Everybody who reads the result.** {words.left} Which shares came together was "
-        "written nowhere. Against them the central epsilon holds, if the collector does not "
-        "collude, and if as many people as are counted on were honest: only their noise protects."
-    )
-    return replace(collected, actors=actors)

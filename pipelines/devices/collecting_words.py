@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import apache_beam as beam
@@ -17,7 +17,6 @@ from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     DeviceReports,
     check_collected,
-    collected_words,
     count,
 )
 from beam_ldp.pipelines.devices.later_levels import later_level
@@ -31,8 +30,6 @@ from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import Price
-from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
@@ -42,6 +39,7 @@ from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.word_levels import EstimateLevel
+from beam_ldp.wording import many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,6 +61,8 @@ class CollectWordRecord(WordRecord):
         level: which one, from 1; `levels` are those up to it.
         levels_of_search: how many there are.
     """
+
+    collected = True
 
     level: int = 1
     levels_of_search: int = 2
@@ -270,30 +270,3 @@ class LevelAnswer(Answer):
 
     def errors(self) -> dict[str, float]:
         return {}
-
-
-@words_of.register
-def _collected_words(record: CollectWordRecord) -> Words:
-    words = words_of.dispatch(WordRecord)(record)
-    done, levels = record.level, record.levels_of_search
-    words = collected_words(words, record.num_bad_rows or 0, "fixed")
-    later = "" if done == levels else (
-        " Levels that follow count as if the fewest people came without whom nothing is released."
-    )  # fmt: skip
-    intervals = words.intervals if done == levels else (
-        "none: the beginnings that are listed were chosen by the reports that estimate them"
-    )  # fmt: skip
-    return replace(
-        words,
-        intervals=intervals,
-        person=f"{words.person} A person answers one level of the search, drawn on the device.",
-        left=f"Only the sum of level {done} of {levels} left the shuffler: no individual report "
-        "did. What a level found decides what the next one asks, and the privacy cost covers the "
-        f"sums of all levels, whatever they suggested.{later} **Who was asked at which level is "
-        "known**: reports of a level arrive together, so a report hides among those of its own "
-        "level",
-        counted=f"{record.num_reports:,} reports of level {done} were received; "
-        f"{100 * record.honest_fraction:g} % are declared honest. The privacy cost counts "
-        f"{number(record.honest_reports)}, those of the smallest level, and is that of one report "
-        "per person, who answers no other level",
-    )

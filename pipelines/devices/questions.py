@@ -16,7 +16,6 @@ from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
 from beam_ldp.pipelines.commands import loaded
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
@@ -27,6 +26,7 @@ from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.questions import LevelsQuestion
+from beam_ldp.wording import number
 
 
 class DeviceQuestion(ABC):

@@ -16,7 +16,6 @@ from rich.table import Table
 from beam_ldp.pipelines.frequencies.parts import Parts, withheld_as_json
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -32,6 +31,7 @@ from beam_ldp.pipelines.views.pictures import (
 )
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.wording import many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

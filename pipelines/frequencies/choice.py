@@ -26,7 +26,6 @@ from beam_ldp.pipelines.frequencies.questions import (
 from beam_ldp.pipelines.inputs.public_lists import check_groups
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.forging import forged_rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings, checked, need, section_from, settings_from
 from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
@@ -37,6 +36,7 @@ from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
+from beam_ldp.release.forging import forged_rows
 from beam_ldp.settings import SettingError
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from beam_ldp.accounting.reports import crowd_of, hidden_users
@@ -20,8 +20,6 @@ from beam_ldp.pipelines.records.gates import (
     price_as_json,
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, with_messages, words_of
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -114,6 +112,8 @@ class PartsRecord(PrivacyRecord):
         withheld: of each group that was not released, how many reports it had.
     """
 
+    kind = "parts"
+
     group_by: str | None = None
     design: str | None = None
     messages_per_user: int = 1
@@ -184,80 +184,6 @@ def withheld_as_json(withheld: Sequence[WithheldRelease]) -> tuple[dict[str, Any
         }
         for notice in withheld
     )
-
-
-@words_of.register
-def _of_parts(record: PartsRecord) -> Words:
-    words = words_of.dispatch(PrivacyRecord)(record)
-    if record.design == "all":
-        words = with_messages(words, record)
-        words = replace(
-            words,
-            notes=(
-                "questions: everybody answers all of them, each with a part of the budget; the "
-                "privacy cost is for all answers together",
-                *words.notes,
-            ),
-        )
-    elif record.design == "one":
-        words = _one_question(words, record)
-    return words if record.group_by is None else group_words(words, record)
-
-
-def _one_question(words: Words, record: PartsRecord) -> Words:
-    known = ""
-    if record.epsilon_if_known is not None:
-        known = (
-            " Against somebody who knows **which** question a person answered, the privacy cost is "
-            f"epsilon = {number(record.epsilon_if_known)}: there a report hides among the answers "
-            "to that question alone."
-        )
-    names = list(dict.fromkeys(part["question"] for part in record.parts))
-    return replace(
-        words,
-        credit=f"{words.credit}{known}",
-        public=f"{words.public}; the lists of all {len(names)} questions",
-        notes=(
-            f"questions: each person answered one of {len(names)}, drawn uniformly at random on "
-            "the device; the draw does not depend on their values",
-            *words.notes,
-        ),
-    )
-
-
-def group_words(words: Words, record: PartsRecord) -> Words:
-    """What the statement says differently where people are parted into public groups."""
-    column = f"`{record.group_by}`"
-    released = {part["group"]: part for part in record.parts}
-    notes = [*words.notes]
-    if not record.simulated:
-        priced = [part for part in released.values() if part["epsilon"] is not None]
-        cheap = min(priced, key=lambda part: part["epsilon"], default=None)
-        dear = max(priced, key=lambda part: part["epsilon"], default=None)
-        if cheap and dear:
-            notes.append(
-                f"{many(len(released), 'group')} released, each with its own privacy cost (all of "
-                f"them in `privacy.json`): from epsilon = {number(cheap['epsilon'])} "
-                f"({_said(cheap)}) to {number(dear['epsilon'])} ({_said(dear)})"
-            )
-    notes.append(
-        f"{many(len(record.withheld), 'group')} of the public list had too few reports and were "
-        "withheld; how many reports each had is in `privacy.json`"
-    )
-    return replace(
-        words,
-        crowd=f"{record.honest_reports:,} reports, those of the smallest group released; the "
-        "privacy cost in larger groups is lower",
-        public=f"{words.public}; the list of groups, and **which group a person is in** (column "
-        f"{column}): a change of group is not protected. Every person reports in one group, so "
-        "that privacy costs do not add up over groups",
-        notes=tuple(notes),
-    )
-
-
-def _said(part: dict[str, Any]) -> str:
-    name = "".join(c if c.isprintable() and c != "`" else " " for c in str(part["group"]))
-    return f"`{name}`, {part['num_reports']:,} reports"
 
 
 # Public groups: `--group-by country --groups countries.txt` ---------------------------------------

@@ -14,8 +14,6 @@ from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, plans_of, ra
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import designs_of
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.records.forging import forged_cell, forged_moves
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans
 from beam_ldp.planning import Plan
@@ -23,6 +21,8 @@ from beam_ldp.planning.frequencies import LeastErrors, least_errors
 from beam_ldp.planning.questions import rare_errors
 from beam_ldp.planning.ranges import range_errors
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.forging import forged_cell, forged_moves
+from beam_ldp.wording import number
 
 
 def plans_for(planner: FrequencyPlanner) -> Plans:

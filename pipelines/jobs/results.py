@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import re
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import PREFIX
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, Release, WithheldRelease
-from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.files import paths_matching, write_whole
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
 DIGEST, IDENTITY = "digest", "identity"
@@ -70,10 +69,7 @@ def _encode(block: Any, kind: type) -> bytes:
 def _write_all(folder: str, contents: Iterable[bytes]) -> Iterator[str]:
     for content in contents:
         path = f"{folder}/{hashlib.sha256(content).hexdigest()[:32]}.bin"
-        aside = f"{path}.{uuid.uuid4().hex}"
-        with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
-            stream.write(content)
-        FileSystems.rename([aside], [path])
+        write_whole(path, [content])
         yield path
 
 

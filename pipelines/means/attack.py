@@ -20,9 +20,9 @@ from beam_ldp.accounting.reconstruction_audit import (
     attacked_epsilon,
     direction_attack,
 )
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.planning import Plan
 from beam_ldp.randomizers.mean import PrivUnit
+from beam_ldp.wording import number
 
 COSINES = (0.3, 0.5, 0.7)  # of the angles within which a guess counts
 _MIDDLE = 0.5  # for which the local epsilons are told

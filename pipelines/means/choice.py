@@ -18,9 +18,7 @@ from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.public_lists import read_public, why
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.forging import forged_rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import (
     S,
     Settings,
@@ -40,7 +38,9 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.split_and_mix import MEMOIZED_SHARES
+from beam_ldp.release.forging import forged_rows
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import many, number
 
 MeanSettings = Settings[MeanQuestion]
 

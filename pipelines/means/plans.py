@@ -11,14 +11,14 @@ from rich.table import Table
 
 from beam_ldp.pipelines.means.attack import attack_row, show_attacks
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
-from beam_ldp.pipelines.records.forging import forged_as_json, forged_cell, forged_moves
-from beam_ldp.pipelines.records.wording import many, number, promise
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
 from beam_ldp.planning import Plan
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.forging import forged_as_json, forged_cell, forged_moves
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
+from beam_ldp.wording import many, number, promise
 
 _MOST_SENT, _MOST_BITS = 10_000, 100_000  # from here on not all digits are written
 _PLAIN_ERROR = 1e-4  # below it with an exponent

@@ -14,9 +14,9 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.pipelines.records.wording import many, number, verb
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.settings.sections import MAX_BAD_ROWS, MAX_LOCAL_EPSILON, odds
+from beam_ldp.wording import many, number, verb
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp import whole_files
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.launcher import Ended, Launcher
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
-from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.files import paths_matching, write_whole
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import Charge
@@ -128,10 +129,7 @@ class Note:
             path = Path(staging.removeprefix("file://")) / NOTE
             replace_file(path, content, mode=0o666)  # less the umask
             return
-        aside = f"{staging}/.{NOTE}"
-        with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
-            stream.write(content)
-        FileSystems.rename([aside], [f"{staging}/{NOTE}"])
+        write_whole(f"{staging}/{NOTE}", [content])
 
     def attempt_of(self, charge: Charge) -> str | None:
         """The start that may end the charge: this one, or the one that it was to take over from."""
@@ -177,7 +175,7 @@ class BegunRounds:
                 self._file.close()
                 raise UnderWayError("another program runs or settles this training")
             self.count = os.fstat(self._file.fileno()).st_size
-            to_disk(path.parent)
+            whole_files.flush(path.parent)
 
     def begin(self, withheld: bool = False) -> None:
         """One more; whether its result will not be released, since too few clients came."""
@@ -219,34 +217,15 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     Raises:
         OSError: if the disk does not take it; the old one stays.
     """
-    aside = path.with_name(f".{path.name}")
-    try:
-        handle = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            written = time.time_ns() // _EVEN * _EVEN
-            os.utime(file.fileno(), ns=(written, written))
-            os.fsync(file.fileno())
-        aside.rename(path)
-    except BaseException:  # a full disk, Ctrl-C
-        aside.unlink(missing_ok=True)
-        raise
-    to_disk(path.parent)
+    written = time.time_ns() // _EVEN * _EVEN
+    whole_files.replace_file(
+        path, content, mode=mode, time=written, aside=path.with_name(f".{path.name}")
+    )
 
 
 def was_put_back(path: Path) -> bool:
     """Whether a file of `replace_file` was written by another program, as `cp` does."""
     return path.stat().st_mtime_ns % _EVEN != 0
-
-
-def to_disk(folder: Path) -> None:
-    """The names in a folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True)

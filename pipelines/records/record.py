@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_ldp.accounting.certificates import certified
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 
 SCHEMA_VERSION = 1
 
@@ -65,7 +65,12 @@ class PrivacyRecord:
         created: time of writing, ISO 8601, UTC.
         version: of beam-ldp.
         certificate: what confirms `epsilon` without the accountant, or why nothing does.
+        kind: names the template of its statement (beam_ldp/release/statement.py).
+        collected: whether reports were randomized elsewhere, and came in.
     """
+
+    kind: ClassVar[str] = "statement"
+    collected: ClassVar[bool] = False
 
     question: str
     dataset: str
@@ -125,6 +130,10 @@ class PrivacyRecord:
             told = getattr(self, item.name)
             told = _restated(told, item.name, price, stated["epsilon"])
             object.__setattr__(self, item.name, told)
+
+    def told(self) -> dict[str, Any]:
+        """What its statement is written from."""
+        return {"kind": self.kind, "collected": self.collected, **self.to_json()}
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able, with a schema version; infinities become null and a word in `method`."""
@@ -191,3 +200,9 @@ class MeanRecord(PrivacyRecord):
     bias_bound: float = 0.0
     expected_bias: float = 0.0
     error_bars: str = "worst case"
+
+    kind = "mean"
+
+    def told(self) -> dict[str, Any]:
+        in_shares = self.mechanism.get("mechanism") == "SplitAndMixMean"
+        return super().told() | ({"kind": "shares"} if in_shares else {})

@@ -17,12 +17,12 @@ from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCha
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
 from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
-from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.device.keyed import PeopleFolder, read_key
+from beam_ldp.wording import number, rounded_down
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge

@@ -36,9 +36,9 @@ from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.streams.results import TABLE, read_folder
 from beam_ldp.pipelines.views.pictures import shortened
+from beam_ldp.wording import number
 from mlflow_ldp.release import dataset_input
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, LoggedRun, RunLog, tracking_seconds
 

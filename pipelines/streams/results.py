@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_ldp import whole_files
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.frequencies.answer import estimate_table
@@ -68,7 +69,6 @@ _AT_ONCE = 2 * 10**9  # nanoseconds
 BAD_ROWS = "bad_rows"
 TABLE, PRICE = "estimates.csv", "privacy.json"
 STREAM = "stream.json"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 WRITING = ".writing"  # folder of what is not finished; only its owner may look into it
 
 
@@ -272,7 +272,7 @@ def publish_once(folder: str, name: str, files: dict[str, bytes]) -> str:
     try:
         aside.mkdir()
         for each, content in files.items():
-            _write(aside / each, content)
+            whole_files.write_new(aside / each, content, mode=0o666, durable=True)
         os.rename(aside, target)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -288,19 +288,7 @@ def write_once(path: str, content: bytes) -> bool:
     if target.exists():
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = _aside(str(target.parent))
-    try:
-        _write(aside, content)
-        os.link(aside, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS or target.exists():
-            raise
-        os.rename(aside, target)
-    finally:
-        aside.unlink(missing_ok=True)
-    return True
+    return whole_files.write_once(target, content, aside=_aside(str(target.parent)))
 
 
 def leave_note(folder: Path, note: Note) -> None:
@@ -356,14 +344,6 @@ def _aside(folder: str) -> Path:
     place = Path(folder, WRITING)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     return place / uuid.uuid4().hex
-
-
-def _write(path: Path, content: bytes) -> None:
-    """A file that is on the disk before anything is named after it."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def name_of(release: Release) -> str:

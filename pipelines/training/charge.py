@@ -15,10 +15,10 @@ from rich.markup import escape
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
-from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.wording import many
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.training.checkpoints import Resumed

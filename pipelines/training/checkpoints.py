@@ -47,10 +47,10 @@ from beam_ldp.pipelines.records.interrupted_runs import (
     replace_file,
     was_put_back,
 )
-from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import many
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge

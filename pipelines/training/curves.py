@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, known
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
@@ -26,6 +25,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     png,
 )
+from beam_ldp.wording import many, number
 
 _HEIGHT = 5.0  # inches
 _BASELINES = {"non-private": "#6b7b8c", "local-only": "#9b5de5"}

@@ -13,12 +13,12 @@ from rich.console import Console
 import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import address_of
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.wording import number
 from mlflow_ldp.runs import IDENTITY_TAG, STAGING_TAG
 from tff_adapters import PrivacyReleaseManager
 

@@ -16,7 +16,7 @@ from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.curves import curve_as_csv, curves_as_json, picture
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord, make_record
-from beam_ldp.pipelines.training.statement import training_statement
+from beam_ldp.release.statement import statement
 
 
 def release(
@@ -68,7 +68,7 @@ def _write(
         with folder.finishing() as out:
             out.put("model.keras", model)
             out.put("privacy.json", outputs.as_json(record.to_json()))
-            out.put("privacy.md", training_statement(record).encode())
+            out.put("privacy.md", statement(record.told()).encode())
             out.put("curve.csv", curve_as_csv(curves))
             out.put("curves.json", outputs.as_json(curves))
             if plan.data.num_test:

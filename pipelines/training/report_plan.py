@@ -17,21 +17,21 @@ from beam_ldp.accounting.schedule import Sampling, Schedule
 from beam_ldp.accounting.schedule_prices import CLONES, THESIS, THESIS_SAMPLED, schedule_epsilon
 from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import joint_event
-from beam_ldp.pipelines.records.forging import (
-    ONE_WAY,
-    forged_in_rounds,
-    forged_list,
-    forged_moves,
-    forged_usually,
-)
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import PricePoint, TrainingPlan, composed
 from beam_ldp.pipelines.usage.train import CLDP_SGD, SHUFFLED_EPOCHS
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
+from beam_ldp.release.forging import (
+    ONE_WAY,
+    forged_in_rounds,
+    forged_list,
+    forged_moves,
+    forged_usually,
+)
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 
 _OF_ONE_SAMPLE = "{} come from one sample: composed among those drawn, and then sampled"
 _SAMPLING = {"fixed": "without_replacement", "full": "without_replacement", "self": "self",

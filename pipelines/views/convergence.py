@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -31,6 +30,7 @@ from beam_ldp.planning.convergence import (
     best,
     plan_convergence,
 )
+from beam_ldp.wording import number
 
 _HEIGHT = 5.0  # inches
 _BESIDE = (0.25, 1.0, 4.0)  # budgets of the picture, in that of the plan

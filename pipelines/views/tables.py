@@ -10,60 +10,21 @@ from rich.table import Table
 
 from beam_ldp.pipelines.records.gates import weak_warnings
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import words_of
-from beam_ldp.pipelines.records.wording import many, number, promise, rounded_down
+from beam_ldp.release.statement import price_rows
 from beam_ldp.settings.sections import odds
+from beam_ldp.wording import many, number, promise
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.planner import Choice, Planner
 
 
 def price_table(record: PrivacyRecord) -> Table:
-    """Who is protected against whom, in four lines."""
+    """Who is protected against whom, in a few lines."""
     table = Table(title="Privacy", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    if record.simulated:
-        table.add_row("guarantee", "[bold red]none: this was a simulation with a seed[/bold red]")
-        table.add_row("reports", f"{record.num_reports:,} received")
-        return table
-    words = words_of(record)
-    lower = [f"this mechanism cannot have less than {rounded_down(record.epsilon_lower)}"]
-    if record.epsilon_lower is None:
-        lower = []
-    if record.epsilon_class_lower is not None:
-        lower.append(
-            "without knowing the mechanism, nothing below "
-            f"{rounded_down(record.epsilon_class_lower)} can be proved"
-        )
-    table.add_row(
-        f"against everybody who sees {words.whole_briefly}",
-        f"local epsilon = {promise(record.local_epsilon)}",
-    )
-    table.add_row(
-        "against readers of the result",
-        f"epsilon = {number(record.epsilon)} at delta = {record.delta:g}"
-        f" ({escape(record.method)}, {record.proof_status})",
-    )
-    if lower:
-        table.add_row("", "; ".join(lower))
-    honest = "" if record.honest_fraction == 1 else f" x {record.honest_fraction:g} honest"
-    table.add_row("reports", f"{record.num_reports:,} received{honest}, {_bad(record)}")
-    table.add_row(
-        "protected",
-        "a person's value (replace-one); [bold]not[/bold] that the person took part",
-    )
-    person = (
-        f"column {record.user_id!r}, one row each"
-        if record.user_id is not None
-        else "[yellow]every row is counted as a person "
-        f"({'--one-row-per-person' if record.one_row_per_person else 'no --user-id'})[/yellow]"
-    )
-    table.add_row("a person is", words.person_briefly or person)
-    charged = f"charged to the budget of {record.dataset!r} as {record.run_id}"
-    if record.run_id is None:
-        charged = f"[yellow]not charged ({escape(record.charged.removeprefix('no: '))})[/yellow]"
-    table.add_row("budget", charged if record.run_id is None else escape(charged))
+    for row in price_rows(record.told()):
+        table.add_row(*row)
     return table
 
 
@@ -102,9 +63,3 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
     for warning in weak_warnings(randomizer, settings):
         table.add_row("[yellow]warning[/yellow]", escape(warning))
     return table
-
-
-def _bad(record: PrivacyRecord) -> str:
-    if record.num_bad_rows is None:
-        return f"unusable rows reported as {words_of(record).hidden_as}"
-    return f"{record.num_bad_rows:,} bad rows"

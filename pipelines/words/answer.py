@@ -13,12 +13,12 @@ from rich.table import Table
 
 from beam_ldp.pipelines.outputs import PLACE, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.choice import share
 from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.randomizers.domain import OTHER
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.wording import many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,6 @@ from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import (
     Settings,
     checked,
@@ -30,6 +28,7 @@ from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import many, number
 
 WordSettings = Settings[WordQuestion]
 
@@ -249,6 +248,8 @@ class WordRecord(PrivacyRecord):
             code.
     """
 
+    kind = "heavy_hitters"
+
     statistic: str = "heavy_hitters"
     assignment: str = "secret"
     epsilon_if_visible: float | None = None
@@ -263,79 +264,3 @@ class WordRecord(PrivacyRecord):
     false_words: float = 0.0
     max_bytes: int = 0
     code_bits: int = 0
-
-
-@words_of.register
-def _words(record: WordRecord) -> Words:
-    words = words_of.dispatch(PrivacyRecord)(record)
-    return replace(
-        words,
-        crowd=f"{record.honest_reports:,} reports that hide each other, of all levels",
-        shuffler="The shuffler**, that is the workers of the runner, sees each randomized report, "
-        "the level that it answers and whose it is. Against it, a person is protected by the local "
-        "epsilon alone.",
-        left="Only the sum of each level left the shuffler: no individual report did. The words "
-        "that a level found decide what the next one asks, and the privacy cost covers the sums of "
-        "all levels, whatever they suggested." + _secrecy(record),
-        public="the code of words, the levels, their mechanisms and parameters",
-        hidden_as="a word that is not found",
-        intervals="for all words at once, in the files too: those that are listed were chosen by "
-        "the reports of other people, and intervals allow for all "
-        f"{many(record.tested, 'word')} that the last level asked about, and for the draw of its "
-        "people",
-        counted=f"{record.num_reports:,} reports were received, each of one level, drawn in secret "
-        f"and whatever the word; {100 * record.honest_fraction:g} % of them are declared honest "
-        "(`--honest-fraction`), since fake reports hide nobody. The privacy cost counts "
-        f"{record.honest_reports:,}, and is that of one report per person",
-        notes=(*words.notes, *_found(record), *map(_level, record.levels)),
-    )
-
-
-def _secrecy(record: WordRecord) -> str:
-    if record.assignment == "visible":
-        return (
-            " **Who was asked at which level is taken to be known** (`--assignment visible`): a "
-            "report hides among those of its own level."
-        )
-    visible = ""
-    if record.epsilon_if_visible is not None:
-        visible = f" Whoever does is held off by epsilon = {number(record.epsilon_if_visible)}."
-    return (
-        " **Readers do not learn who was asked at which level**: it is drawn in secret and travels "
-        f"inside the report.{visible}"
-    )
-
-
-def _found(record: WordRecord) -> tuple[str, ...]:
-    if record.threshold is None:  # of a level that finds beginnings
-        return (_never_found(record),)
-    threshold = share(record.threshold)
-    above = ""
-    if record.words_above and record.complete is not None:
-        count, fewest, most = record.words_above
-        above = (
-            f" Words with a code that {share(record.complete)} of the people or more hold: about "
-            f"{count:,}, between {fewest:,} and {most:,}, where all intervals hold and none of "
-            "them is missed."
-        )
-    return (
-        f"words found: {record.num_words:,}.{above} With the people that came, a word with a code "
-        f"that {threshold} of them hold is missed with probability {record.failure_probability:g} "
-        f"at most; at most {readable(record.false_words)} that nobody holds are listed, on average",
-        _never_found(record),
-    )
-
-
-def _never_found(record: WordRecord) -> str:
-    return (
-        f"words of more than {record.max_bytes:,} bytes, or whose code has more than "
-        f"{record.code_bits:,} bits, have no code and cannot be found, however many people hold "
-        "them: they took part, and how many they are is not counted"
-    )
-
-
-def _level(one: dict[str, Any]) -> str:
-    return (
-        f"level {one['level']}: {one['asks']}, one of {one['values']:,} values, by "
-        f"{one['mechanism']}; {one['people']:,} people"
-    )

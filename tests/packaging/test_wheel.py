@@ -64,6 +64,12 @@ def environment(uv: str, folder: Path, *installs: list[str | Path]) -> Path:
     return python
 
 
+def named(folder: str) -> set[str]:
+    """Its Python and its templates."""
+    found = [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.j2")]
+    return {path.relative_to(ROOT).as_posix() for path in found}
+
+
 def test_contents(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -71,8 +77,8 @@ def test_contents(wheel: Path) -> None:
     assert len(info) == 1
     assert tops - info == {"beam_ldp", "flower_adapters", "mlflow_ldp", "tff_adapters"}
     assert {"beam_ldp/py.typed", "beam_ldp/pipelines/cli.py"} <= set(names)
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "beam_ldp").rglob("*.py")}
-    programs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pipelines").rglob("*.py")}
+    sources = named("beam_ldp")
+    programs = named("pipelines")
     assert sources | {f"beam_ldp/{path}" for path in programs} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

@@ -17,7 +17,7 @@ from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import frequency, programs
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from tests.pairs import envelopes
 from tests.pairs.world import (
     DELTA,

@@ -156,7 +156,7 @@ def away(*_: Any, **__: Any) -> Any:
 # What dies, and what becomes of it: published, settled, or given back.
 STEPS: dict[str, tuple[Any, str, str]] = {
     "the third round begins": (None, "", "settled"),
-    "files are written": (release_module, "training_statement", "settled"),
+    "files are written": (release_module, "statement", "settled"),
     "it is finished": (charging, "settle", "published"),
     "it is settled": (outputs.OutputFolder, "publish", "published"),
 }

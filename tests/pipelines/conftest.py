@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-DRAWN = {"test_ab_test_design", "test_bandit", "test_cli", "test_mean_answer", "test_plan_plot",
-         "test_plots", "test_privacy", "test_surveys"}  # fmt: skip
+DRAWN = {"test_ab_test_design", "test_audit", "test_bandit", "test_cli", "test_mean_answer",
+         "test_plan_plot", "test_plots", "test_privacy", "test_surveys"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW, digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
 from beam_ldp.randomizers.walsh_hadamard import rotation_seed_of
 from beam_ldp.randomizers.wire import OTHER_RELEASE, GroupTerms, ReleaseTerms, encode_envelope
-from beam_ldp.rounding import number
+from beam_ldp.wording import number
 from tests.pipelines.test_frequency import FILES
 from tests.randomizers.wire_terms import terms_of
 

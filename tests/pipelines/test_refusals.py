@@ -107,7 +107,7 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         (frequency.Frequency, "gate", False),
         (run, "gate_price", False),
         (run.outputs, "as_parquet", False),
-        (run, "privacy_statement", False),
+        (run, "statement", False),
         (run.publishing, "settle", False),
         (run.publishing, "publish", False),
         (run, "count_people", True),

@@ -6,17 +6,15 @@ import io
 import json
 import math
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
-from beam_ldp.pipelines.means.user_choice import _round
+from beam_ldp.pipelines.means.user_choice import UserMeanRecord
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.records.statement import privacy_statement
-from beam_ldp.pipelines.records.wording import factor, number, rounded_down
 from beam_ldp.pipelines.views.tables import price_table
+from beam_ldp.release.statement import statement
 
 RECORD = PrivacyRecord(
     question="word",
@@ -49,8 +47,12 @@ SIMULATED = replace(RECORD, simulated=True, local_epsilon=None, epsilon=None, ep
                     epsilon_class_lower=None)  # fmt: skip
 
 
+def vars_of(record: PrivacyRecord) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record) if f.init}
+
+
 def test_everything_that_counts_is_said() -> None:
-    said = privacy_statement(RECORD)
+    said = statement(RECORD.told())
     for expected in (
         "local epsilon = 4 ", "epsilon = 0.5124 at delta = 1e-08", "0.4123", "0.45", "800,000",
         "1,000,000 reports were received", "80 % of them are declared honest", "numeric clone pair",
@@ -62,7 +64,7 @@ def test_everything_that_counts_is_said() -> None:
 
 
 def test_a_simulation_promises_nothing() -> None:
-    said = privacy_statement(SIMULATED)
+    said = statement(SIMULATED.told())
     assert "No privacy guarantee" in said
     assert "local epsilon =" not in said and "epsilon = " not in said.replace(
         "local_epsilon = ", ""
@@ -79,70 +81,63 @@ def test_a_simulation_with_one_epsilon_is_no_record(told: str) -> None:
 
 
 def test_a_charge_is_said_by_its_run_and_its_absence_by_its_reason() -> None:
-    assert "**which was not charged to any budget** (no ledger was named)" in privacy_statement(
-        RECORD
+    assert "**which was not charged to any budget** (no ledger was named)" in statement(
+        RECORD.told()
     )
     charged = replace(RECORD, charged="yes", run_id="run-7", ledger_id="ab12")
-    said = privacy_statement(charged)
+    said = statement(charged.told())
     assert "charged to the budget of `telemetry` as run `run-7`; the ledger ab12" in said
     assert "was not charged" not in said
 
 
 def test_odds_that_no_float_holds_are_without_bound() -> None:
-    said = privacy_statement(replace(RECORD, local_epsilon=701.0))
+    said = statement(replace(RECORD, local_epsilon=701.0).told())
     assert "without bound, for somebody" in said
-    assert "e^(local epsilon), 54.6, for somebody" in privacy_statement(RECORD)
-
-
-@given(st.floats(1e-3, 700.0))
-def test_odds_are_never_said_to_change_by_less_than_they_do(epsilon: float) -> None:
-    """At 1.1 they change by a factor of 3.0042: not of 3."""
-    assert factor(1.1) == "3.005" and factor(0.001) == "1.002"
-    said = float(factor(epsilon).replace(",", ""))
-    assert math.exp(epsilon) * (1 - 1e-8) <= said <= math.exp(epsilon) * 1.001 + 1e-3
+    assert "e^(local epsilon), 54.6, for somebody" in statement(RECORD.told())
 
 
 def test_costs_of_rounds_are_rounded_up() -> None:
     one = {"round": 1, "asks": "which bin", "mechanism": "M", "people": 9, "delta": 1e-6}
-    said = _round({**one, "epsilon": 1.00001, "local_epsilon": 2.00001})
-    assert "local epsilon = 2.001, epsilon = 1.001 at" in said
+    rounds = ({**one, "epsilon": 1.00001, "local_epsilon": 2.00001},)
+    said = statement({**UserMeanRecord(**vars_of(RECORD)).told(), "rounds": rounds})
+    assert "M, local epsilon = 2.001, epsilon = 1.001 at delta = 1e-06; 9 people" in said
 
 
 def test_rows_taken_for_persons_are_said_so() -> None:
-    assert "Every row is counted as a person" in privacy_statement(replace(RECORD, user_id=None))
+    assert "Every row is counted as a person" in statement(replace(RECORD, user_id=None).told())
 
 
 def test_reports_that_leave_the_shuffler_are_said_so() -> None:
-    batch = privacy_statement(replace(RECORD, output="reports", smallest_batch=70_000))
+    batch = statement(replace(RECORD, output="reports", smallest_batch=70_000).told())
     assert "of them in every batch are declared honest" in " ".join(batch.split())
-    assert "in every batch" not in privacy_statement(RECORD)
+    assert "in every batch" not in statement(RECORD.told())
     assert "batch of individual reports left the shuffler" in batch and "70,000 reports" in batch
-    whole = privacy_statement(replace(RECORD, output="reports", scope="global"))
+    whole = statement(replace(RECORD, output="reports", scope="global").told())
     assert "permuted all together" in whole
 
 
 def test_a_conjectured_bound_is_not_called_proved() -> None:
-    said = privacy_statement(replace(RECORD, proof_status="conjectured"))
+    said = statement(replace(RECORD, proof_status="conjectured").told())
     assert "conjectured, not proved" in said and "is proved" not in said
 
 
 def test_hidden_bad_rows_leave_no_number() -> None:
-    said = privacy_statement(replace(RECORD, bad_rows="other", num_bad_rows=None))
+    said = statement(replace(RECORD, bad_rows="other", num_bad_rows=None).told())
     assert "without a trace" in said and "17" not in said
 
 
 def test_memoized_noise_comes_with_its_warning() -> None:
-    said = privacy_statement(replace(RECORD, memoized=True, release_id="2026-01"))
+    said = statement(replace(RECORD, memoized=True, release_id="2026-01").told())
     assert "`2026-01`" in said and "revealed as a change" in said and "Destroy it" in said
 
 
 def test_real_arithmetic_is_not_called_exact() -> None:
-    said = privacy_statement(replace(RECORD, exactness="real-arithmetic"))
+    said = statement(replace(RECORD, exactness="real-arithmetic").told())
     assert "real arithmetic only" in said and "* exact:" not in said
 
 
 def test_hostile_names_stay_on_their_line() -> None:
-    said = privacy_statement(replace(RECORD, dataset="x`\n# No privacy needed <script>"))
+    said = statement(replace(RECORD, dataset="x`\n# No privacy needed <script>").told())
     assert "\n# No privacy" not in said
 
 
@@ -158,33 +153,14 @@ def test_json_is_versioned_and_complete() -> None:
 def test_an_infinite_price_is_unbounded_and_still_json() -> None:
     record = replace(RECORD, epsilon=math.inf)
     json.dumps(record.to_json(), allow_nan=False)
-    assert "epsilon = unbounded" in privacy_statement(record)
-
-
-@pytest.mark.exact
-@given(st.floats(1e-9, 1e6))
-def test_printed_prices_are_never_below_the_real_ones(value: float) -> None:
-    """To the sixth digit after the four that are shown, where binary and decimal differ."""
-    assert float(number(value)) >= value * (1 - 1e-9)
-    assert float(number(value)) <= value * 1.0011
-    assert float(rounded_down(value)) <= value * (1 + 1e-9)
-    assert float(rounded_down(value)) >= value * 0.9989
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(1.0, "1"), (0.51231, "0.5124"), (12345.1, "12350"), (None, "none"), (0.0, "0"),
-     (1e-5, "0.00001"), (5.0, "5"), (100.0, "100"), (math.inf, "unbounded")],
-)  # fmt: skip
-def test_number(value: float | None, shown: str) -> None:
-    assert number(value) == shown
+    assert "epsilon = unbounded" in statement(record.told())
 
 
 # Means -------------------------------------------------------------------------------------------
 
 MEAN = MeanRecord(
     **{
-        **{f.name: getattr(RECORD, f.name) for f in fields(RECORD) if f.init},
+        **vars_of(RECORD),
         "mechanism": {"mechanism": "PrivUnit", "version": 1, "dimension": 64},
     },
     dimension=64,
@@ -196,7 +172,7 @@ LOCAL = replace(MEAN, model="local", epsilon=4.0, delta=0.0, target_epsilon=None
 
 
 def said_of(record: PrivacyRecord) -> str:
-    return " ".join(privacy_statement(record).split())
+    return " ".join(statement(record.told()).split())
 
 
 def test_a_mean_is_not_spoken_of_as_a_list_of_values() -> None:

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.means.user_choice import UserMeanRecord
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.records.registry_entry import TO_FILL_IN, entry, missing
-from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.words.choice import WordRecord
+from beam_ldp.release.registry_entry import TO_FILL_IN, entry, missing
+from beam_ldp.release.statement import statement as said_of
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,7 @@ def record(kind: type[PrivacyRecord] = PrivacyRecord, **told: Any) -> PrivacyRec
 
 def wrote(folder: Path, one: PrivacyRecord) -> str:
     (folder / "privacy.json").write_text(json.dumps(one.to_json()))
-    (folder / "privacy.md").write_text(privacy_statement(one))
+    (folder / "privacy.md").write_text(said_of(one.told()))
     return str(folder)
 
 
@@ -100,7 +100,8 @@ def test_an_entry_has_the_form_and_never_less_than_the_real_cost(
 
 
 def test_a_training_whose_server_is_trusted_has_no_local_epsilon() -> None:
-    told = record(local_epsilon=None).to_json() | {"statistic": "model", "unit": "user"}
+    trained = {"statistic": "model", "unit": "user", "rounds": 40}
+    told = record(local_epsilon=None).to_json() | trained
     made = entry(told)["deployment"]
     assert made["basic"]["data_product_type"] == "Machine learning model"
     assert made["deployment_model"]["model_name"] == "Federated"

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from beam_ldp import whole_files
 from beam_ldp.accounting import ShuffleAccountant, shuffled_event
 from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
@@ -353,14 +354,14 @@ def at_once(writers: int, write: Any) -> list[Any]:
 def test_of_writers_that_race_one_answers_and_its_price_is_its_own(tmp_path, monkeypatch):
     """All of them see that nothing is there before the first one has written."""
     waiting = threading.Barrier(8)
-    write = results._write
+    write = whole_files.write_new
 
-    def late(path: Path, content: bytes) -> None:
+    def late(path: Path, content: bytes, **how: Any) -> None:
         if path.name == TABLE:
             waiting.wait(30)
-        write(path, content)
+        write(path, content, **how)
 
-    monkeypatch.setattr(results, "_write", late)
+    monkeypatch.setattr(whole_files, "write_new", late)
     for turn in range(10):
         name = f"release {turn}"
 
@@ -376,7 +377,9 @@ def test_of_writers_that_race_one_answers_and_its_price_is_its_own(tmp_path, mon
 @pytest.mark.exact
 def test_of_files_that_are_written_at_once_one_stays(tmp_path, monkeypatch):
     waiting = threading.Barrier(8)
-    monkeypatch.setattr(results, "_write", lambda p, c: (waiting.wait(30), p.write_bytes(c)))
+    monkeypatch.setattr(
+        whole_files, "write_new", lambda p, c, **_: (waiting.wait(30), p.write_bytes(c))
+    )
     path = tmp_path / "notice"
     won = at_once(8, lambda i: write_once(str(path), b"%d" % i))
     assert sum(won) == 1 and path.read_bytes() == b"%d" % won.index(True)
@@ -394,7 +397,7 @@ def test_a_writer_that_is_killed_leaves_no_release(tmp_path, monkeypatch, step):
 
     written = []
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: bytes, **_: Any) -> None:
         if step == path.stem.replace("estimates", "table").replace("privacy", "price"):
             path.write_bytes(content[:5])
             raise Killed
@@ -402,7 +405,7 @@ def test_a_writer_that_is_killed_leaves_no_release(tmp_path, monkeypatch, step):
         written.append(path.name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(results, "_write", write)
+        patched.setattr(whole_files, "write_new", write)
         patched.setattr(results.shutil, "rmtree", lambda *_, **__: None)
         if step == "name":
             patched.setattr(results.os, "rename", killed)
@@ -422,7 +425,7 @@ def test_a_disk_without_links_takes_notices_too(tmp_path, monkeypatch):
     def refuse(*_: Any) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(results.os, "link", refuse)
+    monkeypatch.setattr(whole_files.os, "link", refuse)
     assert write_once(str(tmp_path / "file"), b"one")
     assert not write_once(str(tmp_path / "file"), b"two")
     assert (tmp_path / "file").read_bytes() == b"one"
@@ -430,10 +433,10 @@ def test_a_disk_without_links_takes_notices_too(tmp_path, monkeypatch):
 
 @pytest.mark.exact
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(whole_files, "write_new", full)
     with pytest.raises(OSError, match="full"):
         list(writer(tmp_path).process(a_release(0)))
     with pytest.raises(OSError, match="full"):

@@ -20,9 +20,9 @@ from beam_ldp.pipelines.streams import log as stream_log
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
 from beam_ldp.pipelines.streams.results import MarkOpenWindows, Pricing, _WriteRelease, begin
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.rounding import number
 from beam_ldp.transforms.budgeted import Reservation
 from beam_ldp.transforms.elements.portable import PortableDomain
+from beam_ldp.wording import number
 from mlflow_ldp.runs import SECONDS_VARIABLE
 from mlflow_ldp.server import PRICES, STORED
 from tests.mlflow_ldp.slow_server import slow_server

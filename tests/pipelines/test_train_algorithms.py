@@ -36,9 +36,9 @@ from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.pipelines.usage.train import EXAMPLES, USAGE
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
+from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 
 TRAINING_PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
@@ -299,7 +299,7 @@ def record_of(plan, **run):
 def test_statement_of_an_adaptive_clip():
     record = record_of(plan_of(ADAPTIVE, "--output x"))
     assert record.adaptive_clip and record.bit_epsilon == pytest.approx(0.2)
-    text = training_statement(record)
+    text = statement(record.told())
     assert "starting at 0.005 and following the median of the norms" in text
     assert "of local epsilon 0.2 out of 2" in text
     assert "nothing better is proved for two messages of different kinds" in text
@@ -309,11 +309,11 @@ def test_statement_of_an_adaptive_clip():
 def test_statements_of_personal_models():
     record = record_of(plan_of(ADAPED, "--output x"), alone=0.7)
     assert record.to_json()["local_epsilon"] is None and record.report_epsilon is None
-    text = training_statement(record)
+    text = statement(record.told())
     assert "**it is trusted**" in text and "| the server | no local epsilon |" in text
     assert "on average: 0.750; every client alone reached 0.700" in text
     assert "honest reports" not in text and "shuffler" not in text
-    printed = training_statement(record_of(plan_of(ADAPED, "--output x --preset printed")))
+    printed = statement(record_of(plan_of(ADAPED, "--output x --preset printed")).told())
     assert "the cost printed in the thesis for this preset is false" in printed
     assert "it is trusted" not in printed
 
@@ -325,7 +325,7 @@ def test_statement_of_two_promises_has_the_audit_of_what_was_sent():
     assert record.local_epsilon == 120.0  # of the client that sent most, not of the limit
     assert record.reconstruction == plan.audit(2).to_dict()
     json.dumps(record.to_json(), allow_nan=False)
-    text = training_statement(record)
+    text = statement(record.told())
     assert "all 2 messages of the client that sent most" in text
     (row,) = (line for line in text.splitlines() if "direction of 64 features" in line)
     assert row.split("|")[4:6] == [" 6.81 ", " 9.207 "] and "this training's local epsilon" in text

@@ -16,8 +16,8 @@ from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
 from beam_ldp.pipelines.training.plans import mechanism_for
 from beam_ldp.pipelines.training.record import make_record
-from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
+from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from tests.pipelines.test_train_plan import plan_of, settings_of
 
@@ -164,7 +164,7 @@ def test_plan_record_and_statement_tell_of_the_messages(capsys):
     record = make_record(plan, 0, run, charge)
     assert record.bits_per_report == 36 and record.local_epsilon == 40.0
     assert record.mechanism["messages"] == (4,) and record.dropped_reports == 1
-    text = training_statement(record)
+    text = statement(record.told())
     assert "a report's messages as made from one sample: composed among those drawn" in text
     one = make_record(plan_of(LINF), 0, run, charge)
-    assert "composed among those drawn" not in training_statement(one)
+    assert "composed among those drawn" not in statement(one.told())

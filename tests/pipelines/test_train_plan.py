@@ -20,7 +20,6 @@ from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import job_runs, programs, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.forging import forged_list, forged_usually
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
 from beam_ldp.pipelines.training.facts import (
@@ -32,12 +31,13 @@ from beam_ldp.pipelines.training.facts import (
 from beam_ldp.pipelines.training.plans import make_plan, mechanism_for
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.pipelines.training.view import plan_line, say_plan
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
-from beam_ldp.rounding import number
+from beam_ldp.release.forging import forged_list, forged_usually
+from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 from tests.idx_files import write_folder
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
@@ -565,7 +565,7 @@ def test_record_and_statement(more):
     assert told["local_epsilon"] == plan.events_of(plan.rounds) * 2.0
     assert told["report_epsilon"] == 2.0
     assert told["bits_per_client"] == 99 and told["test_accuracy"] == 0.5
-    text = training_statement(record)
+    text = statement(record.told())
     assert "That a client took part is not protected" in text
     assert "not cryptographic" in text and "not charged to any budget" in text
     unit = "one of the 4 data points" if "4" in more else "all data of a client"
@@ -640,13 +640,13 @@ def test_a_record_says_who_may_have_stayed_away_and_what_was_not_released():
     record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
     assert (record.least_clients, record.withheld_rounds, record.lost_rounds) == (140, 2, 1)
     assert record.honest_reports == record.min_reports == 140 and record.compression == 4
-    statement = training_statement(record)
-    assert "of whom at least 140 came" in statement
-    assert "depends neither on its data nor on who else was drawn" in statement
-    assert "at least as large a share could have come as did of those drawn" in statement
-    assert "2 of the rounds that are charged were not released: fewer than 140" in statement
-    assert "1 of the rounds that are charged began and was lost" in statement
-    assert "the model is that after 17 of them" in statement
+    text = statement(record.told())
+    assert "of whom at least 140 came" in text
+    assert "depends neither on its data nor on who else was drawn" in text
+    assert "at least as large a share could have come as did of those drawn" in text
+    assert "2 of the rounds that are charged were not released: fewer than 140" in text
+    assert "1 of the rounds that are charged began and was lost" in text
+    assert "the model is that after 17 of them" in text
 
 
 @pytest.mark.exact
@@ -657,9 +657,9 @@ def test_one_is_not_said_as_many(capsys):
     scored = SimpleNamespace(rounds=1, loss=1.0, accuracy=0.5, personal=math.nan)
     run = TrainingRun(plan.identity("r"), 1, [(scored, 0.1)], emptied=1)
     record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
-    statement = training_statement(record)
+    text = statement(record.told())
     say_plan(plan, None)
-    said = f"{statement} {plan_line(plan)} {capsys.readouterr().out}"
+    said = f"{text} {plan_line(plan)} {capsys.readouterr().out}"
     assert "charged was not released: the check left fewer than 1 report" in said
     assert "1 round of 1 planned" in said and "1 of 1 data point" in said
     assert not re.findall(
@@ -676,12 +676,12 @@ def test_the_rest_of_an_epoch_that_ends_early_is_said():
     run.stopped = "too few"
     record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
     assert (record.rounds, record.withheld_rounds, record.lost_rounds) == (20, 1, 14)
-    statement = training_statement(record)
-    assert "too few clients came to a round of an epoch: the model is that after 5 of" in statement
-    assert "1 of the rounds that are charged was not released: fewer than 140" in statement
+    text = statement(record.told())
+    assert "too few clients came to a round of an epoch: the model is that after 5 of" in text
+    assert "1 of the rounds that are charged was not released: fewer than 140" in text
     assert (
         "14 of the rounds that are charged were lost or never ran, since an epoch is charged whole"
-        in statement
+        in text
     )
 
 
@@ -697,8 +697,8 @@ def test_plan_record_and_statement_say_how_far_liars_move_a_round():
     run = TrainingRun(plan.identity("r"), 5, [(scored, 0.1)], metrics, stopped="failed")
     record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
     assert record.forged == plan.forged and record.dropped_reports == 3
-    statement = training_statement(record)
-    assert "is dropped and counted" in statement and plan.forged_words in statement
+    text = statement(record.told())
+    assert "is dropped and counted" in text and plan.forged_words in text
     assert "clipping norm" in plan_of(f"{DRY} --clip adaptive").forged_words
 
 
@@ -718,11 +718,9 @@ def test_plan_record_and_statement_say_what_is_left_out_and_what_that_bounds():
     assert record.colluding_reports == 9
     moved = (math.sqrt(9.5) * 0.125 + 9.5 * 0.005) / 190
     assert record.forged_checked["0.05"] == pytest.approx(moved)
-    statement = training_statement(record)
-    assert (
-        "left out, 9 in the last round. Whichever of its others were forged, that many" in statement
-    )
-    assert forged_list(record.forged_checked) in statement
+    text = statement(record.told())
+    assert "left out, 9 in the last round. Whichever of its others were forged, that many" in text
+    assert forged_list(record.forged_checked) in text
 
 
 @pytest.mark.exact

@@ -23,9 +23,9 @@ from beam_ldp.accounting.shuffle.one_release import local_event
 from beam_ldp.ledger.rows import canonical
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import BinaryVectorMean
-from beam_ldp.rounding import number
 from beam_ldp.verifier import verify as program
 from beam_ldp.verifier.verify import CONFIRMED, NOTHING, REFUTED, verify
+from beam_ldp.wording import number
 from tests.confirmed import EXCUSES
 from tests.verifier.statements import (
     IDENTITY,

@@ -197,7 +197,7 @@ def table(report: InteractivityReport) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from beam_ldp.pipelines.records.wording import number
+    from beam_ldp.wording import number
 
     rows = Table(title="Who was asked what", title_justify="left", show_header=False)
     rows.add_column(style="bold")
@@ -242,7 +242,7 @@ def table(report: InteractivityReport) -> Table:
 
 def _asked_once(price: SequentialPrice) -> str:
     """People that it takes, by each way of asking fresh ones."""
-    from beam_ldp.pipelines.records.wording import number
+    from beam_ldp.wording import number
 
     plain, tight, paper = (price.expected(mode) for mode in ("plain", "tight", "paper"))
     most = price.at_most("plain", 0.05)
@@ -262,9 +262,9 @@ def _noninteractive(report: InteractivityReport) -> str:
 
 def plot(report: InteractivityReport) -> Any:
     """How many people were asked how often, and what that sums to."""
-    from beam_ldp.pipelines.records.wording import number
     from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, TRUTH, bare, figure_with
     from beam_ldp.protocols.interaction import NANO
+    from beam_ldp.wording import number
 
     people = report.people
     said = f"{people.people:,} people, {people.queries:,} queries; {report.interactivity}"

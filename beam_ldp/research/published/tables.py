@@ -15,7 +15,6 @@ from rich.table import Table
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.schedule_prices import CLONES, FLOORS, OWN
-from beam_ldp.pipelines.records.wording import many, number, rounded_down
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -30,6 +29,7 @@ from beam_ldp.pipelines.views.pictures import (
 )
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.research.published.methods import MethodPrice, price_of
+from beam_ldp.wording import many, number, rounded_down
 
 SCHEMA_VERSION = 2
 

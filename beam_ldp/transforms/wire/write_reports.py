@@ -29,7 +29,7 @@ from beam_ldp.transforms.device.side import RandomizeBlocks
 from beam_ldp.transforms.elements.blocks import LeveledBlock, ReportBlock, ShuffledBlock, ValueBlock
 from beam_ldp.transforms.elements.portable import PortableRandomizer
 from beam_ldp.transforms.elements.stages import StageError, counter, expect
-from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.files import paths_matching, write_whole
 from beam_ldp.transforms.shuffler.sums import MismatchError, check_digest, parts_of
 from beam_ldp.transforms.wire.file_parts import BINARY, SUFFIX, PortableTerms
 
@@ -237,12 +237,8 @@ class PackReports(beam.DoFn):
 def _write_file(element: tuple[int, Iterable[bytes]], folder: str) -> str:
     number, envelopes = element
     path = f"{folder}/reports-{number:05d}{SUFFIX}"
-    aside = f"{folder}/.{uuid.uuid4().hex}{SUFFIX}"
     make_folder(folder)
-    with FileSystems.create(aside, BINARY, "uncompressed") as stream:
-        for envelope in envelopes:
-            stream.write(envelope)
-    FileSystems.rename([aside], [path])
+    write_whole(path, envelopes)
     return path
 
 

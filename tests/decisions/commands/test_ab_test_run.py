@@ -29,9 +29,9 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import checks, programs, run
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.rounding import number
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
+from beam_ldp.wording import number
 
 pytestmark = pytest.mark.e2e
 

@@ -25,9 +25,9 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.registry_entry import entry
-from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.run import price_line
+from beam_ldp.release.registry_entry import entry
+from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_bandit_service import (
     advanced,
@@ -135,10 +135,10 @@ def test_only_a_trusted_server_is_said_to_be_one(decided: Path) -> None:
     record = BatchRecord(**{name: told[name] for name in names} | {"local_epsilon": 2.0})
     assert "at delta = 0 against readers" in price_line(record)
     local, shuffled = (replace(record, model=model) for model in ("local", "shuffle"))
-    assert "Only the device is trusted" in privacy_statement(local)
-    assert "The shuffler**" in privacy_statement(shuffled)
+    assert "Only the device is trusted" in statement(local.told())
+    assert "The shuffler**" in statement(shuffled.told())
     for other in (local, shuffled):
-        assert "--model central" not in privacy_statement(other)
+        assert "--model central" not in statement(other.told())
 
 
 def test_intervals_count_the_noise_by_its_law(decided: Path) -> None:

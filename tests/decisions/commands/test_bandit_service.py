@@ -29,8 +29,8 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.jobs.results import reasons_of
-from beam_ldp.rounding import number
 from beam_ldp.settings import SettingError
+from beam_ldp.wording import number
 from tests.decisions.commands.told import told
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,6 @@ from beam_ldp.decisions.commands.usage import RUN, OutcomeQuestion
 from beam_ldp.decisions.stages.outcomes import decision_id, least_reports
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import (
     Settings,
     absolute,
@@ -24,8 +23,10 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.statement import say_by
 from beam_ldp.settings import SettingError
 
+say_by(__package__)
 OutcomeSettings = Settings[OutcomeQuestion]
 
 
@@ -116,6 +117,8 @@ class ExperimentRecord(PartsRecord):
         effect_interval_level: probability that the intervals of all effects hold at once.
     """
 
+    kind = "experiment"
+
     statistic: str = "experiment"
     plan: str = ""
     decision: str = ""
@@ -123,35 +126,3 @@ class ExperimentRecord(PartsRecord):
     looks: int = 1
     alpha: float = 0.0
     effect_interval_level: float = 0.0
-
-
-@words_of.register
-def _words(record: ExperimentRecord) -> Words:
-    words = words_of.dispatch(PartsRecord)(record)
-    looked = max(record.look, record.looks) > 1
-    look = f" at look {record.look} of {record.looks} planned" if looked else ""
-    notes = [
-        *words.notes,
-        f"decided{look}: {record.decision}, by the plan {record.plan[:16]}, which was fixed before "
-        f"anybody reported; where there is no effect, one is claimed in {record.alpha:g} of such "
-        "experiments at most. A plan decides once",
-    ]
-    if record.user_id is not None:
-        notes.append(
-            "a person with several rows answers by one of them, drawn at random, and counts in the "
-            "arm of that row"
-        )
-    if looked:
-        notes.append(
-            "the cost is that of this look, whose people hide among each other only; somebody who "
-            "answers at several looks pays for each"
-        )
-    level = f"{100 * record.effect_interval_level:.3g} %"
-    return replace(
-        words,
-        public=words.public.replace("the list of values", "the plan of the experiment"),
-        hidden_as="nothing: they are left out",
-        hide_flag="",
-        intervals=f"for the rate of each arm by itself; {level} for the effects, all at once",
-        notes=tuple(notes),
-    )

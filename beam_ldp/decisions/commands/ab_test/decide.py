@@ -22,11 +22,9 @@ from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     check_collected,
-    collected_words,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
 from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import absolute, need
 from beam_ldp.settings import SettingError
 
@@ -38,6 +36,8 @@ class CollectExperimentRecord(ExperimentRecord):
     Attributes:
         sampling: "iid" where a person has one report about one of their rows, else "fixed".
     """
+
+    collected = True
 
     sampling: str = "fixed"
 
@@ -96,12 +96,6 @@ def _verdict(design: str, look: int) -> str:
     """Where a verdict goes that nobody gave a place."""
     path = Path(design)
     return str(path.with_name(f"{path.stem}.verdict-{look}"))
-
-
-@words_of.register
-def _collected(record: CollectExperimentRecord) -> Words:
-    words = words_of.dispatch(ExperimentRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
 PROGRAM = run.program_of(DecideReports)

@@ -17,7 +17,6 @@ from beam_ldp.decisions.experiments.arms import normal_arms
 from beam_ldp.decisions.experiments.channel import NO_NOISE, BitChannel
 from beam_ldp.decisions.experiments.designing import people_needed
 from beam_ldp.decisions.experiments.simple import normal_people
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -29,6 +28,7 @@ from beam_ldp.pipelines.views.pictures import (
     png,
 )
 from beam_ldp.pipelines.views.terminal import printable
+from beam_ldp.wording import number
 
 if TYPE_CHECKING:
     from beam_ldp.decisions import ExperimentPlan

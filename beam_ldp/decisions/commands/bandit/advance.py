@@ -53,10 +53,10 @@ from beam_ldp.pipelines.records.gates import (
 )
 from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.wording import number
 
 
 def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:

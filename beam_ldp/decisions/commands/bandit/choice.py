@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.accounting import PrivacyBound
@@ -15,7 +15,6 @@ from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.records.gates import Price
-from beam_ldp.pipelines.records.statement import Words, _without_shuffler, words_of
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
     Settings,
@@ -28,9 +27,11 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.statement import say_by
 from beam_ldp.settings import Charge, Noise, SettingError
 
 RewardSettings = Settings[RewardQuestion]
+say_by(__package__)
 _SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")
 
 
@@ -119,36 +120,9 @@ class BatchRecord(PartsRecord):
     best: str = ""
     survivors: int = 0
 
-
-@words_of.register
-def _words(record: BatchRecord) -> Words:
-    words = words_of.dispatch(PartsRecord)(record)
-    column = f"`{record.group_by}`"
-    credit, public = words.credit, f"the terms of the bandit; which play a person had ({column})"
-    crowd = words.crowd
-    if record.amplify_over == "batch":
-        crowd = f"{record.honest_reports:,} reports, those of the whole batch"
-        public = "the terms of the bandit; how many people had which play, but not who"
-        credit += (
-            " It holds only while **nobody but the shuffler knows who had which action**: the "
-            "assignment was drawn in secret, and whoever serves people keeps no log of it. Against "
-            "somebody who has such a log, a report hides among those of its action alone."
-        )
-    notes = [
-        *(note for note in words.notes if "public list" not in note),
-        f"decided: {record.survivors:,} actions may still be best, by batch {record.batch} of the "
-        f"bandit {record.service[:16]}; a batch decides once, from these sums alone",
-        "the cost is that of this batch: somebody who is asked in several batches pays for each",
-    ]
-    words = replace(
-        words, crowd=crowd, public=public, credit=credit, notes=tuple(notes),
-        hidden_as="nothing: they are left out",
-        hide_flag="",
-        intervals="for the mean reward of each play by itself",
-    )  # fmt: skip
-    if record.model == "central":
-        return central_words(words, record)
-    return _without_shuffler(words, record) if record.model == "local" else words
+    def told(self) -> dict[str, Any]:
+        kind = "central_batch" if self.model == "central" else "bandit_batch"
+        return super().told() | {"kind": kind}
 
 
 def parts_at(price: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
@@ -183,34 +157,3 @@ def central_price(sums: CentralSums) -> Price:
         sums.epsilon, lower=sums.epsilon, method=METHOD, lower_method="a reward of -1 becomes 1"
     )
     return Price(bound, 1, sums.event)
-
-
-def central_words(words: Words, record: BatchRecord) -> Words:
-    """What the statement says where the server is trusted."""
-    return replace(
-        words,
-        first="**The server is trusted with every reward, and with whose it is "
-        "(`--model central`).** Against it, and against the machines that the job ran on, there is "
-        "no epsilon. Everybody else sees sums with noise.",
-        whole="a person's reward, as the server does",
-        whole_briefly="rewards, as the server does",
-        itself="the reward itself",
-        outside="the result",
-        crowd="every person on their own, however many there are",
-        actors="* **The server**, that is whoever reads the rewards, the workers of the runner and "
-        "where they keep what they work on, sees each reward, its play, and whose it is. **It is "
-        "trusted.**\n"
-        "* **Everybody who reads the result** sees one sum of rewards for each play, with noise. "
-        "Against them the epsilon above holds, if nobody sees rewards, sums without noise, or the "
-        "noise.",
-        counted=f"The rewards of {record.num_reports:,} people were added up. The privacy cost "
-        "does not depend on how many there are, nor on whether they are honest: the noise is that "
-        "of one person, who has a part in one sum",
-        noise="* noise: one integer for each sum, drawn once from its exact law by the operating "
-        "system's generator, and fixed before anything was read of the sum",
-        promised="the epsilon, at delta 0",
-        intervals="for the mean reward of each play by itself, of all people who might have come: "
-        "they count the noise by its law, and the most that rewards vary",
-        notes=tuple(note for note in words.notes if "released, each with its own" not in note),
-        weak="",
-    )

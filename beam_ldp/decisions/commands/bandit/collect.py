@@ -23,12 +23,10 @@ from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     check_collected,
-    collected_words,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.programs import Program
-from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import need
 from beam_ldp.settings import SettingError
 
@@ -40,6 +38,8 @@ class CollectBatchRecord(BatchRecord):
     Attributes:
         sampling: "iid" where a person has one report about one of their rows, else "fixed".
     """
+
+    collected = True
 
     sampling: str = "fixed"
 
@@ -78,12 +78,6 @@ class CollectBatch(DecidesFromReports, OpenBatch):
     @property
     def record_type(self) -> type[CollectBatchRecord]:
         return CollectBatchRecord
-
-
-@words_of.register
-def _collected(record: CollectBatchRecord) -> Words:
-    words = words_of.dispatch(BatchRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
 def _batches_of(given: Arguments, service: ServiceFolder) -> set[int]:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.pictures import shortened
+from beam_ldp.wording import number
 
 if TYPE_CHECKING:
     from pathlib import Path

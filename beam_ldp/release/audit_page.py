@@ -1,44 +1,27 @@
 """The audit's report for people: one page, no external resources, every value escaped.
 
-What it says is worked out here; `audit_page.html` is how it looks (Jinja2, which escapes).
+What it says is worked out here; `templates/audit_page.html.j2` is how it looks.
 """
 
 from __future__ import annotations
 
+import io
 import math
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-from beam_ldp.pipelines.records.wording import number, rounded_down
+from beam_ldp.release.statement import templates
+from beam_ldp.wording import number, rounded_down
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import AuditReport, Budget, Charge, Population
     from beam_ldp.ledger.auditing import CumulativePoint
 
 MOST_CHARGES = 1000  # that a page shows of a population, the last ones
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 800, 260, 80, 20, 16, 40
-_MOST_POINTS = 2000
-_MOST_TICKS = 5
-
-
-@cache
-def _templates() -> Environment:
-    """The files beside this one."""
-    folder = resources.files(__package__)
-    return Environment(
-        autoescape=True,
-        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+MOST_POINTS = 2000  # of a curve; a longer one is thinned evenly
 
 
 def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str:
@@ -51,22 +34,16 @@ def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str
     """
     chosen = None if dataset is None else report.state.population_of(dataset).name
     populations = report.state.populations.items()
-    return (
-        _templates()
-        .get_template("audit_page.html")
-        .render(
-            report=report,
-            url=url,
-            now=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            verdict=Cell("clean", tone="good") if report.clean else Cell("NOT clean", tone="bad"),
-            coverage=_coverage(report),
-            checks=_checks(report),
-            populations=[
-                _population(population, report)
-                for name, population in populations
-                if chosen in (None, name)
-            ],
-        )
+    shown = [people for name, people in populations if chosen in (None, name)]
+    page = templates().get_template("audit_page.html.j2")
+    return page.render(
+        report=report,
+        url=url,
+        now=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        verdict=Cell("clean", tone="good") if report.clean else Cell("NOT clean", tone="bad"),
+        coverage=_coverage(report),
+        checks=_checks(report),
+        populations=[_population(people, report) for people in shown],
     )
 
 
@@ -295,31 +272,6 @@ def _what_became(charge: Charge) -> Iterator[str]:
 # Curves -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A curve and the limit above it, row by row, in the units of the picture.
-
-    Attributes:
-        what: the name of what is drawn.
-        marks: heights of the grid's lines, with what they say.
-        limit: height of the last limit, and what is said there; None without one.
-        first, last: below its two ends.
-        values, limits: paths.
-    """
-
-    what: str
-    marks: Sequence[tuple[float, str]]
-    limit: tuple[float, str] | None
-    first: str
-    last: str
-    values: str
-    limits: str
-    width: int = _WIDTH
-    height: int = _HEIGHT
-    left: int = _LEFT
-    right: int = _WIDTH - _RIGHT
-
-
 def epsilon_curve(curve: Sequence[CumulativePoint]) -> Drawing | None:
     """Epsilon that was spent or reserved after each row; None without rows."""
     return _drawn(curve, [p.committed for p in curve], [p.budget for p in curve], "epsilon")
@@ -331,62 +283,36 @@ def local_curve(curve: Sequence[CumulativePoint]) -> Drawing | None:
     return _drawn(curve, [p.local for p in curve], limits, "sum of local epsilons")
 
 
-def svg(drawing: Drawing) -> str:
-    """The drawing alone."""
-    parts: Any = _templates().get_template("audit_parts.html").module
-    return str(parts.curve(drawing))
+class Drawing(NamedTuple):
+    """A curve and the budget above it, row by row: what is drawn, and an SVG as a data URL."""
 
-
-def ticks(most: float, count: int = _MOST_TICKS) -> list[float]:
-    """At most so many round numbers from 0 to `most`: multiples of 1, 2, 2.5 or 5 times a power
-    of ten.
-
-    >>> ticks(1.05)
-    [0.0, 0.25, 0.5, 0.75, 1.0]
-    >>> ticks(27.5)
-    [0.0, 10.0, 20.0]
-    """
-    if not (math.isfinite(most) and most > 0):
-        return [0.0]
-    power = 10.0 ** math.floor(math.log10(most / count))
-    steps = (factor * power for factor in (1, 2, 2.5, 5, 10, 20))
-    step = next(step for step in steps if int(most / step + 1e-9) < count)
-    return [round(i * step, 12) for i in range(int(most / step + 1e-9) + 1)]
+    what: str
+    url: str
 
 
 def _drawn(
     curve: Sequence[CumulativePoint], values: Sequence[float], limits: Sequence[float], what: str
 ) -> Drawing | None:
+    from matplotlib.figure import Figure
+
     if not curve:
         return None
-    every = math.ceil(len(curve) / _MOST_POINTS)
-    kept = sorted({*range(0, len(curve), every), len(curve) - 1})
-    finite = [v for i in kept for v in (values[i], limits[i]) if math.isfinite(v)]
-    most = 1.08 * max(finite, default=0.0) or 1.0
-    wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    first, last = curve[kept[0]], curve[kept[-1]]
-
-    def x(number: int) -> float:
-        return _LEFT + wide * (number - first.number) / max(1, last.number - first.number)
-
-    def y(value: float) -> float:
-        return round(_TOP + high * (1 - min(value, most) / most), 1)
-
-    def path(heights: Sequence[float]) -> str:
-        found = [(x(curve[i].number), y(heights[i])) for i in kept if math.isfinite(heights[i])]
-        if not found:
-            return ""
-        start = f"M{found[0][0]:.1f},{found[0][1]:.1f}"
-        steps = "".join(f"H{a:.1f}V{b:.1f}" for a, b in found[1:])
-        return start + (steps or f"H{_WIDTH - _RIGHT}")
-
-    limit = limits[-1]
-    return Drawing(
-        what,
-        [(y(v), f"{v:g}") for v in ticks(most)],
-        (y(limit), f"budget {limit:g}") if math.isfinite(limit) else None,
-        f"row {first.number:,}, {curve[0].time[:10]}",
-        f"row {last.number:,}, {curve[-1].time[:10]}",
-        path(values),
-        path(limits),
-    )
+    figure = Figure(figsize=(8.0, 2.8), layout="constrained")
+    axes = figure.subplots()
+    for heights, label, style in (
+        (values, f"{what}, spent or reserved", {"color": "#1f5fa8"}),
+        (limits, "the budget then in force", {"color": "#b3261e", "linestyle": "--"}),
+    ):
+        rows = [(p.number, h) for p, h in zip(curve, heights) if math.isfinite(h)]
+        rows = rows[:: math.ceil(len(rows) / MOST_POINTS) or 1] + rows[-1:]
+        alone = "." if len(set(rows)) == 1 else None
+        drawn = zip(*rows) if rows else ((), ())
+        axes.step(*drawn, where="post", label=label, marker=alone, **style)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel(f"row, from {curve[0].time[:10]} to {curve[-1].time[:10]}")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, loc="best")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    return Drawing(what, f"data:image/svg+xml;base64,{b64encode(stream.getvalue()).decode()}")

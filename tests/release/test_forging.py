@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records.forging import forged_cell, forged_moves, forged_said, mechanism_of
-from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.randomizers import LocalRandomizer
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
+from beam_ldp.release.forging import forged_cell, forged_moves, forged_said, mechanism_of
+from beam_ldp.release.statement import statement
 from tests.pipelines.test_statement import RECORD, replace
 
 pytestmark = pytest.mark.exact
@@ -55,12 +55,12 @@ def test_what_is_not_known_is_not_said() -> None:
     assert mechanism_of({"protocol": "heavy-hitters"}) is None and forged_said(None) == ""
     printed = LInfMean(3, 2.0, preset="thesis")
     assert forged_moves(printed, 10) is None and forged_cell(None) == "?"
-    assert "liars" not in privacy_statement(replace(RECORD, mechanism={"mechanism": "?"}))
+    assert "liars" not in statement(replace(RECORD, mechanism={"mechanism": "?"}).told())
 
 
 def test_the_statement_says_it() -> None:
     mechanism = {**RECORD.mechanism, "local_epsilon": 4.0}
-    said = privacy_statement(replace(RECORD, mechanism=mechanism))
+    said = statement(replace(RECORD, mechanism=mechanism).told())
     assert (
         forged_said(mechanism_of(mechanism)) in said
         and "no interval covers people who send what they like" in said

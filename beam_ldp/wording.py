@@ -1,11 +1,29 @@
-"""Counts and prices as text; light, for commands that only print."""
+"""Counts and prices as text: a printed price is never too low, what is left never too high."""
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from beam_ldp.rounding import number as number
-from beam_ldp.rounding import rounded_down as rounded_down
+_KNOWN = Context(10)  # digits: the others are what adding floats up leaves
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, rounded up: of what something costs.
+
+    >>> number(1.00001), number(20.0), number(math.inf), number(None)
+    ('1.001', '20', 'unbounded', 'none')
+    """
+    return _rounded(value, ROUND_CEILING)
+
+
+def rounded_down(value: float | None) -> str:
+    """Four significant digits, rounded down: of what is left, and of lower bounds.
+
+    >>> rounded_down(1.9999), rounded_down(20.0)
+    ('1.999', '20')
+    """
+    return _rounded(value, ROUND_FLOOR)
 
 
 def many(count: int, noun: str) -> str:
@@ -46,3 +64,12 @@ def promise(local_epsilon: float | None) -> str:
     ('2', 'infinite')
     """
     return "infinite" if local_epsilon == math.inf else number(local_epsilon)
+
+
+def _rounded(value: float | None, how: str) -> str:
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
+        return "unbounded"
+    digits = f"{Context(4, how).plus(_KNOWN.create_decimal(repr(float(value) + 0.0))):f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits

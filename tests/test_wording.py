@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.rounding import number, rounded_down
+from beam_ldp.wording import factor, number, rounded_down
 
 pytestmark = pytest.mark.exact
 FLOATS = 1e-9  # relative: what multiplying by a power of ten may add
@@ -27,3 +27,20 @@ def test_what_needs_no_digits_is_as_it_is():
     for written in (number, rounded_down):
         assert (written(math.inf), written(None), written(-0.0)) == ("unbounded", "none", "0")
         assert float(written(1e-310)) == 1e-310  # smaller than one over the largest float
+
+
+@given(st.floats(1e-3, 700.0))
+def test_odds_are_never_said_to_change_by_less_than_they_do(epsilon: float) -> None:
+    """At 1.1 they change by a factor of 3.0042: not of 3."""
+    assert factor(1.1) == "3.005" and factor(0.001) == "1.002"
+    said = float(factor(epsilon).replace(",", ""))
+    assert math.exp(epsilon) * (1 - 1e-8) <= said <= math.exp(epsilon) * 1.001 + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1.0, "1"), (0.51231, "0.5124"), (12345.1, "12350"), (None, "none"), (0.0, "0"),
+     (1e-5, "0.00001"), (5.0, "5"), (100.0, "100"), (math.inf, "unbounded")],
+)  # fmt: skip
+def test_number(value: float | None, shown: str) -> None:
+    assert number(value) == shown
