@@ -71,8 +71,8 @@ class PrivateUserMean(PrivateEstimate):
         columns: names of the columns of numbers (or of one column of lists).
         bad_rows: as in `EncodeVectors`.
         question: name of what is asked, for the record.
-        how: `people` (without groups), `shuffle`, `noise`, `privacy`, `min_reports`,
-            `privacy_unit`, `budget`, as in `PrivateEstimate`. Where a round asks a part of the
+        how: `people` (a person is in the group of most of the own rows), `shuffle`, `noise`,
+            `privacy`, `min_reports`, `privacy_unit`, `budget`, as in `PrivateEstimate`. Where a round asks a part of the
             people, its gate is that part less five standard deviations.
 
     Raises:
@@ -104,13 +104,6 @@ class PrivateUserMean(PrivateEstimate):
         question: str = "",
         **how: Unpack[HowReleased],
     ) -> None:
-        people = how.get("people", People())
-        if people.group_by is not None or people.groups is not None:
-            raise ValueError(
-                "people: group_by and groups must be left out: all rows of a person become one "
-                "value, and they may lie in several groups. Filter the rows of one group and "
-                "release it by itself"
-            )
-        if columns is not None and people.id is None:
+        if columns is not None and how.get("people", People()).id is None:
             raise ValueError("people.id must name the column that says whose row it is")
         super().__init__(protocol, UserMeanQuery(columns, question, bad_rows), **how)

@@ -197,11 +197,8 @@ def test_every_field_has_another_value():
         assert tried == {field.name for field in dataclasses.fields(section)}
 
 
-def test_groups_are_refused_by_name_where_all_people_are_asked_at_once():
+def test_groups_are_refused_by_name_where_a_plan_lists_them():
     groups = People(id="uid", group_by="country", groups=Domain(("de", "fr")))
-    (plan,), how = COMPOSITES[PrivateUserMean]
-    with pytest.raises(ValueError, match="group_by and groups must be left out"):
-        PrivateUserMean(plan, **(how | {"people": groups}))
     with pytest.raises(ValueError, match="the plan lists the arms"):
         PrivateExperiment(PLAN, column="v", people=groups, privacy=LOUD)
 

@@ -139,6 +139,22 @@ def test_sums_are_the_same_merged_in_any_way():
     assert whole.counts.sum() == 200
 
 
+@pytest.mark.pipeline
+def test_a_person_is_in_the_group_of_most_rows_with_the_mean_of_those():
+    ids, groups = np.array([1, 1, 1, 2, 2, 3]), np.array([2, 0, 2, 1, 0, 1])
+    values = np.array([[0.5], [-1.0], [0.25], [0.5], [0.125], [1.0]])
+    halves = [
+        ValueBlock(values[i::2], ids[i::2], groups[i::2], "rows", np.arange(3)) for i in range(2)
+    ]
+    space = Box(CoordinateRanges(-1, 1))
+    found = {
+        int(user_id): (int(group), float(mean[0]))
+        for block in run(lambda p: blocks_of(p, halves) | MeanPerPerson(space))
+        for user_id, group, mean in zip(block.user_ids, block.groups, block.values)
+    }
+    assert found == {1: (2, 0.375), 2: (0, 0.125), 3: (1, 1.0)}
+
+
 @pytest.mark.exact
 def test_more_rows_than_exact_sums_hold_are_refused():
     huge = PersonSums(np.array([1]), np.zeros((1, 1), np.int64), np.array([1 << 30]))

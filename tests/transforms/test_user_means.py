@@ -12,6 +12,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.protocols import Box, plan_user_mean
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.settings import Noise, People, Shuffling
@@ -252,6 +253,34 @@ def test_each_round_of_each_window_draws_noise_of_its_own(tmp_path, monkeypatch)
     )
     windows = [ask.identity.of_window(t * 10**6, (t + 60) * 10**6) for t in (0, 60)]
     assert set(drawn) == {f"round {r} {window.part}" for r in (0, 1) for window in windows}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("coordinates", [1, 3])
+def test_each_group_has_a_mean_of_its_own(coordinates):
+    """Within five standard errors: false alarms below 1e-5."""
+    space = Box(CoordinateRanges(0, 1440), coordinates)
+    protocol = plan(space, local_epsilon=5.0, split="users")
+    people = People(id="uid", group_by="land", groups=Domain(("de", "fr", "it")))
+    middles = {"de": 300.0, "fr": 1100.0}
+    rows = [
+        {"uid": f"{land} {i}", "land": land, "minutes": [middle + i % 7] * coordinates}
+        for land, middle in middles.items()
+        for i in range(USERS)
+    ]
+
+    def build(pipeline):
+        ask = PrivateUserMean(protocol, columns="minutes", people=people)
+        found = pipeline | beam.Create(rows) | ask
+        return (found | beam.Values(), found.withheld) | beam.Flatten()
+
+    found = run(build)
+    assert {one.group for one in found if isinstance(one, WithheldRelease)} == {"it"}
+    releases = [one for one in found if isinstance(one, Release)]
+    assert sorted(one.group for one in releases) == ["de", "fr"]
+    for one in releases:
+        off = np.abs(one.estimate.value - middles[one.group] - 3) / one.estimate.standard_error
+        assert (off < 5).all() and (one.estimate.standard_error < 200).all()
 
 
 def test_what_does_not_fit_is_refused_when_the_pipeline_is_built():

@@ -32,17 +32,19 @@ _MOST_ROWS = 1 << 30
 @block_coder.travels
 @dataclass(frozen=True, eq=False)
 class PersonSums:
-    """Sums of rows of persons, each person once. Not private yet.
+    """Sums of rows of persons, each person once, or once in each group. Not private yet.
 
     Attributes:
         user_ids: as in `ValueBlock`.
         sums: `(n, dimension)` int64, fixed point.
         counts: `(n,)` rows of each person.
+        groups: as in `ValueBlock`.
     """
 
     user_ids: np.ndarray
     sums: np.ndarray
     counts: np.ndarray
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -51,10 +53,19 @@ class PersonSums:
     def textual(self) -> bool:
         return self.user_ids.dtype.kind == "O"
 
+    def rows(self, rows: np.ndarray) -> PersonSums:
+        """Some of them."""
+        groups = None if self.groups is None else self.groups[rows]
+        return PersonSums(self.user_ids[rows], self.sums[rows], self.counts[rows], groups)
+
 
 @dataclass(eq=False, repr=False)
 class MeanPerPerson(beam.PTransform):
     """The mean of each person's rows, in every window. Nothing is private yet.
+
+    With groups a person is in the one that most of the own rows are of (of several, the first in
+    the list), and the mean is that of those rows: every person reports in one group. Which one that
+    is, is public, as a group always is.
 
     In: `ValueBlock`s of rows with user ids, as `EncodeVectors(ranges=space.ranges)` makes them.
     Out: `ValueBlock`s with every person once, of means of rows that the space has moved inside.
@@ -116,10 +127,10 @@ class _SumRows(beam.DoFn):
         assert block.user_ids is not None
         rows = block.values if block.values.ndim > 1 else block.values[:, None]
         fixed = np.rint(self.space.inside(rows) * _ONE).astype(np.int64)
-        whole = PersonSums(block.user_ids, fixed, np.ones(len(block), dtype=np.int64))
-        sums = add_sums([whole])
+        ones = np.ones(len(block), dtype=np.int64)
+        sums = add_sums([PersonSums(block.user_ids, fixed, ones, block.groups)])
         for shard, rows in by_shard(sums.user_ids, self.num_shards):
-            yield shard, PersonSums(sums.user_ids[rows], sums.sums[rows], sums.counts[rows])
+            yield shard, sums.rows(rows)
 
 
 class _AddSums(beam.CombineFn):
@@ -161,28 +172,46 @@ class _Divide(beam.DoFn):
 
     def process(self, element: tuple[int, list[PersonSums]]) -> Iterator[ValueBlock]:
         shard, kinds = element
-        for sums in kinds:
+        for of_kind in kinds:
+            sums = _in_one_group(of_kind)
             self._persons.inc(len(sums))
             yield ValueBlock(
                 sums.sums / (_ONE * sums.counts[:, None]),
                 sums.user_ids,
+                sums.groups,
                 source=f"persons {shard} {'text' if sums.textual else 'integer'}",
                 positions=np.arange(len(sums)),
             )
 
 
+def _in_one_group(sums: PersonSums) -> PersonSums:
+    """Every person once: in the group of most of the own rows."""
+    if sums.groups is None:
+        return sums
+    _, codes = np.unique(sums.user_ids, return_inverse=True)
+    order = np.lexsort((sums.groups, -sums.counts, codes))
+    first = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return sums.rows(order[first])
+
+
 def add_sums(blocks: list[PersonSums]) -> PersonSums:
-    """The sums of each person in blocks of one kind of ids, in the order of the ids.
+    """The sums of each person and group in blocks of one kind of ids, in the order of the ids.
 
     Raises:
         ValueError: if a person has more rows than exact sums hold.
     """
     ids = np.concatenate([block.user_ids for block in blocks])
     distinct, codes = np.unique(ids, return_inverse=True)
+    groups = None
+    if blocks[0].groups is not None:
+        groups = np.concatenate([np.asarray(block.groups) for block in blocks]).astype(np.int64)
+        size = int(groups.max()) + 1
+        both, codes = np.unique(codes * size + groups, return_inverse=True)
+        distinct, groups = distinct[both // size], both % size
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(distinct)))
     counts = np.add.reduceat(np.concatenate([block.counts for block in blocks])[order], starts)
     if counts.max() > _MOST_ROWS:
         raise ValueError(f"a person may have at most {_MOST_ROWS} rows")
     sums = np.add.reduceat(np.concatenate([block.sums for block in blocks])[order], starts, axis=0)
-    return PersonSums(distinct, sums, counts)
+    return PersonSums(distinct, sums, counts, groups)
