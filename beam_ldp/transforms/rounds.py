@@ -22,8 +22,6 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.typehints import typehints
 
-from beam_ldp.accounting.events import as_event
-from beam_ldp.accounting.reports import ComposedReports
 from beam_ldp.protocols.rounds import NOBODY, History, Received, Round, RoundsPlan
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import FreshWords, assignment_words
@@ -305,8 +303,7 @@ class ReadRound(beam.DoFn):
     def _release(self, found: Answered, output: str, window: Any) -> Release:
         outcome = self.plan.outcome(found.received)
         self._releases.inc()
-        # Wrapped, so that it travels whole.
-        ran = None if found.simulated else as_event(ComposedReports((outcome.reports,)))
+        ran = None if found.simulated else _whole(outcome.reports)
         return Release(
             estimate=found.state,
             num_reports=outcome.num_reports,
@@ -319,6 +316,14 @@ class ReadRound(beam.DoFn):
             output=output,
             simulated=found.simulated,
         )
+
+
+def _whole(reports: Any) -> Any:
+    """What ran, wrapped, so that it travels whole: of a single shuffle only the number would."""
+    from beam_ldp.accounting.events import as_event  # loads dp_accounting, where a release is made
+    from beam_ldp.accounting.reports import ComposedReports
+
+    return as_event(ComposedReports((reports,)))
 
 
 @dataclass(eq=False, repr=False)
@@ -360,6 +365,8 @@ class AskRounds(beam.PTransform):
 
     def worst(self, budget: ChargeTo) -> Any:
         """The event of the dearest release that can happen."""
+        from beam_ldp.accounting.events import as_event  # loads dp_accounting
+
         return as_event(self.plan.worst(self._least, budget.honest_fraction))
 
     def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:

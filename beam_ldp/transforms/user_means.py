@@ -72,8 +72,8 @@ class PrivateUserMean(PrivateEstimate):
         bad_rows: as in `EncodeVectors`.
         question: name of what is asked, for the record.
         how: `people` (a person is in the group of most of the own rows), `shuffle`, `noise`,
-            `privacy`, `min_reports`, `privacy_unit`, `budget`, as in `PrivateEstimate`. Where a round asks a part of the
-            people, its gate is that part less five standard deviations.
+            `privacy`, `min_reports`, `privacy_unit`, `budget`, as in `PrivateEstimate`. Where a
+            round asks a part of the people, its gate is that part less five standard deviations.
 
     Raises:
         BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.

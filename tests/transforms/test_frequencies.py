@@ -214,7 +214,7 @@ def test_many_groups(output, scope):
         noise=Noise(seed=1),
     )
     if scope == "global":
-        stage._collector._shuffle.num_shards = 2
+        stage._halves.collector._shuffle.num_shards = 2
     found = dict(run(lambda p: blocks_of(p, blocks) | stage))
     counts = np.bincount(groups, minlength=2001)
     assert {name: release.num_reports for name, release in found.items()} == {

@@ -130,7 +130,7 @@ def test_every_composite_is_told_everything():
         PrivateQuestions(survey, [ListQuestion("c", domain)], min_reports=5, windows=rules),
     ]
     for composite in composites:
-        assert composite._collector._shuffle.windows is rules
+        assert composite._halves.collector._shuffle.windows is rules
         several = isinstance(composite, PrivateQuestions)
         asked = {"questions": [ListQuestion("c", domain)]} if several else {}
         with pytest.raises(TypeError, match="unexpected keyword"):
