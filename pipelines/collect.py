@@ -11,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_ldp.accounting.prices import expected_price, price_as_json, price_of
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
@@ -43,7 +44,6 @@ from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.gates import expected_price, price_as_json, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.heavy_hitters import USAGE
 from beam_ldp.pipelines.words.answer import WordAnswer, words_above
 from beam_ldp.pipelines.words.choice import (

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
@@ -30,7 +31,7 @@ from beam_ldp.pipelines.means.choice import (
 )
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.gates import Price, gate_length
+from beam_ldp.pipelines.records.gates import gate_length
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage.mean import USAGE

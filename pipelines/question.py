@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
+from beam_ldp.accounting.prices import Price, price_of
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.jobs.watch import rows_read
 from beam_ldp.pipelines.planner import Choice, Planner
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import Price, gate_estimates, gate_reports, price_of
+from beam_ldp.pipelines.records.gates import gate_estimates, gate_reports
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage import Usage

@@ -20,6 +20,7 @@ import beam_ldp
 import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines import checks, outputs, programs
 from beam_ldp.pipelines.flags import Arguments, read_flags
 from beam_ldp.pipelines.jobs import job
@@ -32,7 +33,6 @@ from beam_ldp.pipelines.question import Answer, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
 from beam_ldp.pipelines.records.charging import NoCharge, kept_if_it_fails, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
-    Price,
     gate_bad_rows,
     gate_price,
     of_all_publications,

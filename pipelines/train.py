@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
 from beam_ldp.pipelines.commands import start
@@ -28,7 +29,6 @@ from beam_ldp.pipelines.inputs.sources import (
     format_of,
 )
 from beam_ldp.pipelines.programs import DONE, Program
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume

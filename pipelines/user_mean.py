@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.flags import Arguments
@@ -22,7 +23,6 @@ from beam_ldp.pipelines.means.user_choice import (
     check_user_mean,
 )
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.user_mean import USAGE
 from beam_ldp.transforms.device.encode import EncodeVectors
 from beam_ldp.transforms.elements.blocks import Release

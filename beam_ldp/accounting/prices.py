@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.accounting.lower import PrivacyBound
-from beam_ldp.accounting.reports import ShuffledMessages, ShuffledReports, hidden_users
+from beam_ldp.accounting.reports import (
+    ShuffledMessages,
+    ShuffledReports,
+    crowd_of,
+    hidden_users,
+    with_crowd,
+)
 from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
 from beam_ldp.accounting.shuffle.one_release import (
@@ -19,8 +26,10 @@ from beam_ldp.accounting.shuffle.one_release import (
     local_event,
     shuffle_epsilon,
     shuffled_event,
+    shuffled_reports,
 )
 from beam_ldp.accounting.shuffle.split_and_mix import shares_epsilon
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.checks import check_integer
 
 if TYPE_CHECKING:
@@ -253,3 +262,68 @@ def _smallest_crowd(cells: Cells, num_fakes: int) -> int:
     if not known or len(known) < len(counts):
         return 0
     return min(known) - num_fakes
+
+
+# The price of a release --------------------------------------------------------------------
+
+
+class Priced(Protocol):
+    """What a release says of what ran: a `beam_ldp.transforms.Release` does."""
+
+    @property
+    def ran(self) -> Any: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def smallest_batch(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Price:
+    """The central price of one release.
+
+    Attributes:
+        bound: proven upper value, with lower values and method; None in a simulation.
+        honest_reports: honest reports of the smallest crowd: those that the price counts.
+        ran: what was priced: a record of `beam_ldp.accounting.reports`, or a privacy event; None in
+            a simulation.
+    """
+
+    bound: PrivacyBound | None
+    honest_reports: int
+    ran: Any = None
+
+    @property
+    def event(self) -> Any:
+        """What was priced, as a `dp_accounting.DpEvent`, for ledgers."""
+        from beam_ldp.accounting.events import as_event  # loads dp_accounting, a second
+
+        return as_event(self.ran)
+
+
+def price_of(release: Priced, delta: float, honest_fraction: float) -> Price:
+    """The price of what was received, not of what was expected."""
+    if release.simulated or release.ran is None:
+        return Price(None, hidden_users(release.smallest_batch, honest_fraction))
+    return _price(release.ran, delta, honest_fraction)
+
+
+def expected_price(
+    randomizer: LocalRandomizer, num_reports: int, delta: float, honest_fraction: float
+) -> Price:
+    """The price if `num_reports` arrive."""
+    return _price(shuffled_reports(randomizer, num_reports), delta, honest_fraction)
+
+
+def _price(ran: Any, delta: float, honest_fraction: float) -> Price:
+    crowd = hidden_users(crowd_of(ran), honest_fraction)
+    priced = with_crowd(ran, crowd)
+    return Price(event_epsilon(priced, delta), crowd, priced)
+
+
+def price_as_json(price: Price) -> dict[str, Any]:
+    """The price of one of several releases, for the record; null in a simulation."""
+    bound = price.bound
+    known = None if bound is None or not math.isfinite(bound) else float(bound)
+    lower = None if bound is None or not bound.lower > 0 else float(bound.lower)
+    return {"epsilon": known, "epsilon_lower": lower, "honest_reports": price.honest_reports}

@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
+from beam_ldp.accounting.prices import Price, expected_price
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.jobs import results
@@ -20,7 +21,6 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen, shape_of
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Question, without_groups
-from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import Q, Settings, absolute, checked, settings_from

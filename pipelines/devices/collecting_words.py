@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
@@ -29,7 +30,6 @@ from beam_ldp.pipelines.outputs import place_columns
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened

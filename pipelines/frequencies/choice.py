@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
+from beam_ldp.accounting.prices import expected_price
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.numbers import NumberTree, number_question_of
@@ -26,7 +27,6 @@ from beam_ldp.pipelines.frequencies.questions import (
 from beam_ldp.pipelines.inputs.public_lists import check_groups
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings, checked, need, section_from, settings_from
 from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion

@@ -12,13 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from beam_ldp.accounting.prices import Price, price_as_json
 from beam_ldp.accounting.reports import crowd_of, hidden_users
-from beam_ldp.pipelines.records.gates import (
-    NothingReleasedError,
-    Price,
-    gate_reports,
-    price_as_json,
-)
+from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_reports
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known

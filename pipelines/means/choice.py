@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
+from beam_ldp.accounting.prices import Price, expected_price
 from beam_ldp.accounting.reports import LocalReports, hidden_users
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.public_lists import read_public, why
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.settings import (
     S,
     Settings,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.means.choice import (
@@ -17,7 +18,6 @@ from beam_ldp.pipelines.means.choice import (
     with_columns,
 )
 from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import LEVEL, MeanRecord
 from beam_ldp.pipelines.settings import Settings, need, section_from, settings_from
 from beam_ldp.pipelines.usage import Usage

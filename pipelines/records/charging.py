@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import settings as sections
+from beam_ldp.accounting.prices import Price
 from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
+from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.interrupted_runs import BegunRounds, Note, RoundsPrice
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import SettingError

@@ -29,13 +29,13 @@ from apache_beam.transforms.window import GlobalWindow
 from beam_ldp import log_events
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.accounting.prices import honest_cells, publications_event, shown_cells
+from beam_ldp.accounting.prices import Price, honest_cells, publications_event, shown_cells
 from beam_ldp.accounting.reports import LocalReports, crowd_of
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
-from beam_ldp.pipelines.records.gates import NotPublishedError, Price
+from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.randomizers.base import LocalRandomizer

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.launcher import Launcher
 from beam_ldp.pipelines import budget
 from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
+from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
 from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE

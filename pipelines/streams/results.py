@@ -41,6 +41,7 @@ import pyarrow as pa
 from beam_ldp import whole_files
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.accounting.prices import price_of
 from beam_ldp.pipelines.frequencies.answer import estimate_table
 from beam_ldp.pipelines.jobs.results import bad_row_lines
 from beam_ldp.pipelines.outputs import (
@@ -50,7 +51,7 @@ from beam_ldp.pipelines.outputs import (
     private_folder,
     write_private,
 )
-from beam_ldp.pipelines.records.gates import BadRows, price_of
+from beam_ldp.pipelines.records.gates import BadRows
 from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity

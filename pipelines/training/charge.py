@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
+from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.prices import Price
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import (
     Settings,

@@ -13,18 +13,16 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.accounting import PrivacyBound, shuffled_event
+from beam_ldp.accounting.prices import Price, price_as_json, price_of
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts
 from beam_ldp.pipelines.jobs.results import bad_row_lines
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import (
     BadRows,
     NothingReleasedError,
-    Price,
     gate_bad_rows,
     gate_price,
     gate_reports,
-    price_as_json,
-    price_of,
     say_left_out,
     weak_warnings,
 )

@@ -13,8 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.accounting.prices import Price
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
+from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.reserving import charge_to, reserve
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.stream import Stream

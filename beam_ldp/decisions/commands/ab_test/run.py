@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.accounting.prices import expected_price
 from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
 from beam_ldp.decisions.commands.ab_test.choice import (
@@ -34,7 +35,7 @@ from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.gates import NothingReleasedError, expected_price
+from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.transforms.elements.blocks import Release
 

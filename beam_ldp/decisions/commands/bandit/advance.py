@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from beam_ldp.accounting.prices import Price, expected_price, price_as_json
 from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.noise import bit_randomizer
@@ -44,13 +45,7 @@ from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.charging import ChargeSettings
-from beam_ldp.pipelines.records.gates import (
-    BadRows,
-    NothingReleasedError,
-    Price,
-    expected_price,
-    price_as_json,
-)
+from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError
 from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.accounting import PrivacyBound
+from beam_ldp.accounting.prices import Price
 from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.settings import (
     LEDGER_VARIABLE,
     Settings,
