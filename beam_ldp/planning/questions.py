@@ -11,7 +11,7 @@ terms: neither price of the second design may be worse than that of the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -164,15 +164,16 @@ def _every_question(
     oracle: type[Any], domain_sizes: Sequence[int], hidden: int, epsilon: float, delta: float
 ) -> EveryQuestion:
     """Every column at the same central price, the largest that all of them together allow."""
+    build: Callable[..., FrequencyOracle] = oracle
     if len(domain_sizes) == 1:
         (size,) = domain_sizes
-        budget = local_epsilon_for(epsilon, delta, hidden, partial(oracle, size))
+        budget = local_epsilon_for(epsilon, delta, hidden, partial(build, size))
         return EveryQuestion((oracle(size, budget),))
 
     def built(log_price: float) -> EveryQuestion:
         target, found = math.exp(log_price), []
         for size in domain_sizes:
-            budget = local_epsilon_for(target, delta, hidden, partial(oracle, size))
+            budget = local_epsilon_for(target, delta, hidden, partial(build, size))
             found.append(oracle(size, min(budget, _MOST_LOCAL)))
         return EveryQuestion(tuple(found))
 
