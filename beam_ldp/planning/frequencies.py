@@ -89,8 +89,22 @@ def variants_of(
     return oracle.variants_within(domain_size, random_bits)
 
 
-def recommend(num_users: int, domain_size: int, **constraints: Any) -> Plan:
-    """The first row of `plan_frequencies`, which see for the arguments.
+def recommend(
+    num_users: int,
+    domain_size: int,
+    epsilon: float | None = None,
+    local_epsilon: float | None = None,
+    delta: float | None = None,
+    max_bits: int | None = None,
+    honest_fraction: float = 1.0,
+    max_local_epsilon: float | None = None,
+    random_bits: float | None = None,
+) -> Plan:
+    """The first row of `plan_frequencies`.
+
+    Args:
+        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
+        max_local_epsilon, random_bits: As there.
 
     Raises:
         ValueError: If no oracle meets the constraints.
@@ -98,12 +112,16 @@ def recommend(num_users: int, domain_size: int, **constraints: Any) -> Plan:
     >>> recommend(1_000_000, 1000, local_epsilon=3.0, max_bits=16).bits_per_report <= 16
     True
     """
-    first = plan_frequencies(num_users, domain_size, **constraints)[0]
-    if first.excluded:
-        limits = {name: constraints.get(name) for name in ("max_bits", "random_bits")}
-        asked = ", ".join(f"{name}={value}" for name, value in limits.items() if value is not None)
-        raise ValueError(f"no mechanism meets {asked}: {first.excluded}")
-    return first
+
+    found = plan_frequencies(
+        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
+        max_local_epsilon=max_local_epsilon, random_bits=random_bits,
+    )  # fmt: skip
+    if found[0].excluded:
+        limits = {"max_bits": max_bits, "random_bits": random_bits}
+        asked = ", ".join(f"{k}={v}" for k, v in limits.items() if v is not None)
+        raise ValueError(f"no mechanism meets {asked}: {found[0].excluded}")
+    return found[0]
 
 
 def _plan(

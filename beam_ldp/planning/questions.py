@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -163,15 +164,16 @@ def _every_question(
     oracle: type[Any], domain_sizes: Sequence[int], hidden: int, epsilon: float, delta: float
 ) -> EveryQuestion:
     """Every column at the same central price, the largest that all of them together allow."""
+    build: Callable[..., FrequencyOracle] = oracle
     if len(domain_sizes) == 1:
         (size,) = domain_sizes
-        budget = local_epsilon_for(epsilon, delta, hidden, _of_size(oracle, size))
+        budget = local_epsilon_for(epsilon, delta, hidden, partial(build, size))
         return EveryQuestion((oracle(size, budget),))
 
     def built(log_price: float) -> EveryQuestion:
         target, found = math.exp(log_price), []
         for size in domain_sizes:
-            budget = local_epsilon_for(target, delta, hidden, _of_size(oracle, size))
+            budget = local_epsilon_for(target, delta, hidden, partial(build, size))
             found.append(oracle(size, min(budget, _MOST_LOCAL)))
         return EveryQuestion(tuple(found))
 
@@ -187,14 +189,6 @@ def _every_question(
     except ValueError:  # no column may cost more than all of them
         at = math.log(epsilon)
     return built(at)
-
-
-def _of_size(oracle: type[Any], size: int) -> Callable[[float], FrequencyOracle]:
-    def build(local_epsilon: float) -> FrequencyOracle:
-        made: FrequencyOracle = oracle(size, local_epsilon)
-        return made
-
-    return build
 
 
 def _plan(

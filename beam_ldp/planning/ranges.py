@@ -78,7 +78,7 @@ def plan_ranges(
     rows = _ranked(num_users, hidden, bins, budget, fan_outs or _candidates(bins), designs)
     if epsilon is not None:
         rows = [
-            _plan(row.tree, _design(row), _oracle(row), num_users, hidden,
+            _plan(row.tree, _design(row), type(row.randomizer.oracles[0]), num_users, hidden,
                   (epsilon, None, delta), budget if _design(row) == "all" else limit)
             for row in rows[:_TUNED]
         ]  # fmt: skip
@@ -119,10 +119,6 @@ def _ranked(
 
 def _design(row: Plan) -> Design:
     return "one" if row.mechanism == "OneQuestion" else "all"
-
-
-def _oracle(row: Plan) -> type[Any]:
-    return next(oracle for oracle in question_oracles() if oracle.__name__ == row.oracle)
 
 
 def _candidates(bins: Bins) -> list[int]:

@@ -57,7 +57,7 @@ class EveryQuestion(Questions):
 
     @property
     def reach(self) -> float:
-        """Of the question where a liar gets farthest; she may lie to all."""
+        """The largest of any question: one dishonest person may lie to all of them."""
         return max(oracle.reach for oracle in self.oracles)
 
     def shares(self, num_users: int) -> np.ndarray:

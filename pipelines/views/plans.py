@@ -354,9 +354,8 @@ class ComparedPlans(Plans):
 
     @cached_property
     def choice(self) -> Choice[Any] | None:
-        if self.planner.settings.mechanism.name == AUTO and all(
-            plan.excluded for plan in self.plans
-        ):
+        auto = self.planner.settings.mechanism.name == AUTO
+        if auto and all(plan.excluded for plan in self.plans):
             return None
         return self.planner.choose()
 

@@ -182,6 +182,10 @@ class BitRows(ReportFormat):
     def report_shape(self) -> tuple[int, ...]:
         return (bytes_for(self.bits_per_report),)
 
+    def channel_reports(self) -> np.ndarray:
+        """The reports that the rows of `channel` stand for: row r has the bits of r."""
+        return np.packbits(all_rows(self.bits_per_report), axis=1, bitorder="little")
+
     def pack(self, reports: np.ndarray) -> bytes:
         """The bits of a row in their order, without gaps, least significant of a byte first."""
         return pack_rows(reports, self.bits_per_report)

@@ -383,11 +383,6 @@ class Rappor(packed_bits.BitRows, FrequencyOracle):
         table = np.where(shown, rate, 1 - rate).prod(axis=-1) / cohorts
         return table.transpose(2, 0, 1).reshape(-1, self.domain_size)
 
-    def channel_reports(self) -> np.ndarray:
-        """The reports that the rows of `channel` stand for."""
-        rows = packed_bits.all_rows(self._code_bits + self._cohort_bits)
-        return np.packbits(rows, axis=1, bitorder="little")
-
     def dominating_pair(self) -> ShufflePair:
         """Of one report: the own blanket, all bits zero-biased in a uniform cohort; two code words
         that share no bit dominate all others (see `bit_dominating_pair`)."""

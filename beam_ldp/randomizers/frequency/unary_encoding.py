@@ -139,11 +139,6 @@ class UnaryEncoding(packed_bits.BitRows, FrequencyOracle):
         others = q**ones * (1 - q) ** (self.domain_size - 1 - ones)
         return np.where(bits == 1, p, 1 - p) * others
 
-    def channel_reports(self) -> np.ndarray:
-        """The reports that the rows of `channel` stand for."""
-        bits = packed_bits.all_rows(self.domain_size)
-        return np.packbits(bits, axis=1, bitorder="little")
-
     def dominating_pair(self) -> ShufflePair:
         """The own blanket: all bits q-biased, with mass (1-p)/(1-q); two bits tell x from x'."""
         return bit_dominating_pair(*self.support_probabilities, 1, "unary encoding's own blanket")
