@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -36,9 +36,8 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.usage.bandit_advance import USAGE, RewardStream
 from beam_ldp.settings import SettingError
-from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
-from beam_ldp.transforms.rewards import RewardEncoder
+from beam_ldp.transforms.rewards import RewardQuery
 
 if TYPE_CHECKING:
     from beam_ldp.protocols.bandits.terms import BatchTerms
@@ -162,7 +161,7 @@ class Arrivals:
             source.format,  # type: ignore[arg-type]
             (column, play), people.id, "dead_letter", source.delimiter, None,
         )  # fmt: skip
-        encode = Encode(RewardEncoder((column,), 1), people=people, only_listed=True)
+        encode = RewardQuery((column,)).encode(None, people)
         for path in settings.files:
             try:
                 rows = [one for split in reader.splits(path) for one in reader.read(split)]
@@ -172,13 +171,13 @@ class Arrivals:
             named = batches_named(tables, play)
             self._read[path] = not named or self._asked.number in named
             if self._read[path]:
-                self._take_rows(rows, tables, encode)
+                self._take_rows(rows, encode.in_hand(tables))
 
     def _take_rows(
-        self, rows: list[TableBlock | BadRowBlock], tables: list[TableBlock], encode: Encode
+        self, rows: list[TableBlock | BadRowBlock], encoded: Iterator[ValueBlock | BadRowBlock]
     ) -> None:
         bad = [one for one in rows if isinstance(one, BadRowBlock)]
-        for block in chain(bad, encode.in_hand(tables)):
+        for block in chain(bad, encoded):
             if isinstance(block, ValueBlock):
                 self._count(block)
             else:
