@@ -131,8 +131,7 @@ class CollectWords(DeviceReports, FrequentWords):
 
     def estimator(self, randomizer: Any, least: int, sampling: Any = "fixed") -> beam.PTransform:
         """What is made of the sum of the level, as `count` asks for it."""
-        asked = self.asked
-        doer = EstimateLevel(self.protocol, asked.received, asked.rows, self.about)
+        doer = EstimateLevel(self.protocol, self.asked.received, self.asked.rows, self.about)
         return beam.ParDo(doer).with_output_types(Release)
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:

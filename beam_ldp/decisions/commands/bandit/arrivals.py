@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from beam_ldp.decisions.commands.bandit.choice import (
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.bandit.view import say_service
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion, RewardStream
-from beam_ldp.decisions.stages.rewards import RewardEncoder
+from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.inputs.heads import read_heads
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, find_all_files
@@ -40,7 +40,6 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.settings import Settings, section_from, with_files
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import Source
-from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class Arrivals:
             source.format,  # type: ignore[arg-type]
             (column, play), people.id, "dead_letter", source.delimiter, None,
         )  # fmt: skip
-        encode = Encode(RewardEncoder((column,), 1), people=people, only_listed=True)
+        encode = RewardQuery((column,)).encode(None, people)
         for path in settings.files:
             try:
                 rows = [one for split in reader.splits(path) for one in reader.read(split)]
@@ -208,13 +207,13 @@ class Arrivals:
             named = batches_named(tables, play)
             self._read[path] = not named or self._asked.number in named
             if self._read[path]:
-                self._take_rows(rows, tables, encode)
+                self._take_rows(rows, encode.in_hand(tables))
 
     def _take_rows(
-        self, rows: list[TableBlock | BadRowBlock], tables: list[TableBlock], encode: Encode
+        self, rows: list[TableBlock | BadRowBlock], encoded: Iterator[ValueBlock | BadRowBlock]
     ) -> None:
         bad = [one for one in rows if isinstance(one, BadRowBlock)]
-        for block in chain(bad, encode.in_hand(tables)):
+        for block in chain(bad, encoded):
             if isinstance(block, ValueBlock):
                 self._count(block)
             else:
