@@ -13,11 +13,6 @@ import attr
 import dp_accounting
 
 from beam_ldp.accounting.reports import (
-    POISSON,
-    SELF,
-    SHUFFLED_EPOCHS,
-    UNKNOWN_GROUPS,
-    WITHOUT_REPLACEMENT,
     ComposedReports,
     LocalReports,
     SampledReports,
@@ -26,21 +21,6 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.randomizers.checks import check_fraction
-
-__all__ = [
-    "POISSON",
-    "SELF",
-    "SHUFFLED_EPOCHS",
-    "UNKNOWN_GROUPS",
-    "WITHOUT_REPLACEMENT",
-    "CommittedDpEvent",
-    "LocalRandomizerDpEvent",
-    "ShuffledDpEvent",
-    "ShuffledMessagesDpEvent",
-    "ShuffledSharesDpEvent",
-    "SubsampledShuffledDpEvent",
-    "as_event",
-]
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)

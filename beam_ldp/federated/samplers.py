@@ -19,7 +19,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.events import SHUFFLED_EPOCHS
+from beam_ldp.accounting.reports import SHUFFLED_EPOCHS
 from beam_ldp.randomizers.checks import check_fraction, check_integer
 
 _IMPLAUSIBLE = 1e-12

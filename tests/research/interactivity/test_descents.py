@@ -211,15 +211,6 @@ def test_separation_shows_only_at_astronomical_depths() -> None:
         assert (plan.people_at_least > plan.people_by_hadamard) == separated
 
 
-def test_a_tree_of_hashes_is_a_tree() -> None:
-    tree = HashedLabels(seed=5, children=3)
-    held = [[tree.label(level, node) for node in range(3**level)] for level in range(4)]
-    assert tree.path(4) == path_of(held, children=3)
-    labels = [tree.label(6, node) for node in range(3000)]
-    assert stats.chisquare(np.bincount(labels, minlength=3)).pvalue > 1e-3
-    assert HashedLabels(seed=6, children=3).path(20) != tree.path(20)
-
-
 def test_a_tree_that_nobody_can_hold_is_descended() -> None:
     """Depth 8 of 4,096 children: success at least 7/8, as designed; 60 runs, seen in spec: .88.
 
