@@ -603,8 +603,9 @@ def succeed(
         except OSError as error:
             raise click.UsageError(f"--anchors cannot be read ({error})") from None
         store, anchoring = RowStore(new), open_anchors()  # which may refuse to be opened
-        lost = {"lost_local_epsilon": lost_local_epsilon, "anchors": known}
-        found = make(RowStore(old), store, **lost, **how)
+        found = make(
+            RowStore(old), store, anchors=known, lost_local_epsilon=lost_local_epsilon, **how
+        )
         rows = store.rows()
         ledger_id, head = str(rows[0].body["ledger_id"]), rows[-1].head
         anchoring = anchoring or usual_anchors(ledger_id)
