@@ -225,10 +225,10 @@ def set_budget(
 
 def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
     """Populations that are charged, where a new dataset would make another one."""
-    books = book.balances
-    if dataset in books.datasets or (population or dataset) in books.populations:
+    held = book.balances
+    if dataset in held.datasets or (population or dataset) in held.populations:
         return []
-    return [name for name, held in books.populations.items() if held.charged]
+    return [name for name, people in held.populations.items() if people.charged]
 
 
 def look_up(
