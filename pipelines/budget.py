@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.flags import format_option
+from beam_ldp.pipelines.flags import format_option, ledger_errors
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
 
@@ -36,37 +35,6 @@ def ledger_option(command: _COMMAND) -> _COMMAND:
         help="database of the ledger, such as sqlite:///privacy.db or "
         "postgresql+psycopg://host/database (default: the environment variable BEAM_LDP_LEDGER)",
     )(command)  # fmt: skip
-
-
-@contextmanager
-def ledger_errors(
-    usage: type[Exception] = click.UsageError, exceeded: type[Exception] | None = None
-) -> Iterator[None]:
-    """What a ledger refuses becomes an error that says what to do.
-
-    Args:
-        usage: raised if its packages are missing, or it is not there, damaged, or not for this.
-        exceeded: raised if the budget does not allow it; default: the same.
-    """
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-    except ImportError:
-        raise usage(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-    try:
-        yield
-    except BudgetExceededError as error:
-        raise (exceeded or usage)(str(error)) from None
-    except LedgerCorruptedError as error:
-        raise usage(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
-    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise usage(str(error)) from None
 
 
 def open_ledger(url: str | None) -> BudgetLedger:
