@@ -73,13 +73,13 @@ def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
     ledger.reserve("visits", "first", EVENT, identity=_identity("first"))
     ledger.settle("first", EVENT, identity=_identity("first"))
     *_, reserved, settled = ledger.rows()
-    books = ledger.balances
-    charges = (rows - books.head.count - open_charges) // 2 + open_charges
+    balances = ledger.balances
+    charges = (rows - balances.head.count - open_charges) // 2 + open_charges
     with ledger._store.writing() as appender:
 
         def append(kind: str, body: dict) -> None:
-            row = next_row(books.head, kind, body)
-            books.apply([row])
+            row = next_row(balances.head, kind, body)
+            balances.apply([row])
             appender.append(row)
 
         for i in range(charges):
@@ -94,9 +94,9 @@ def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
             append(kinds.RESERVE, {**reserved.body, **run, **found})
             if i >= open_charges:  # those of the first runs stay open
                 append(kinds.SETTLE, {**settled.body, **run})
-            if books.since_checkpoint >= CHECKPOINT_EVERY:
+            if balances.since_checkpoint >= CHECKPOINT_EVERY:
                 told = {name: reserved.body[name] for name in ("time", "writer")}
-                append(kinds.CHECKPOINT, {**told, "books": books.to_json()})
+                append(kinds.CHECKPOINT, {**told, "books": balances.to_json()})
     ledger._store.close()
     return BudgetLedger(ledger.url)
 

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
-from beam_ldp.pipelines.flags import format_option
+from beam_ldp.pipelines.budget import files_at, ledger_option, open_ledger
+from beam_ldp.pipelines.flags import format_option, ledger_errors
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.wording import number
 

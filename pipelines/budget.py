@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.flags import format_option
+from beam_ldp.pipelines.flags import format_option, ledger_errors
 from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
 from beam_ldp.wording import number, rounded_down
 
@@ -36,37 +35,6 @@ def ledger_option(command: _COMMAND) -> _COMMAND:
         help="database of the ledger, such as sqlite:///privacy.db or "
         "postgresql+psycopg://host/database (default: the environment variable BEAM_LDP_LEDGER)",
     )(command)  # fmt: skip
-
-
-@contextmanager
-def ledger_errors(
-    usage: type[Exception] = click.UsageError, exceeded: type[Exception] | None = None
-) -> Iterator[None]:
-    """What a ledger refuses becomes an error that says what to do.
-
-    Args:
-        usage: raised if its packages are missing, or it is not there, damaged, or not for this.
-        exceeded: raised if the budget does not allow it; default: the same.
-    """
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-    except ImportError:
-        raise usage(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-    try:
-        yield
-    except BudgetExceededError as error:
-        raise (exceeded or usage)(str(error)) from None
-    except LedgerCorruptedError as error:
-        raise usage(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
-    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise usage(str(error)) from None
 
 
 def open_ledger(url: str | None) -> BudgetLedger:
@@ -225,10 +193,10 @@ def set_budget(
 
 def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
     """Populations that are charged, where a new dataset would make another one."""
-    books = book.balances
-    if dataset in books.datasets or (population or dataset) in books.populations:
+    held = book.balances
+    if dataset in held.datasets or (population or dataset) in held.populations:
         return []
-    return [name for name, held in books.populations.items() if held.charged]
+    return [name for name, people in held.populations.items() if people.charged]
 
 
 def look_up(
@@ -603,8 +571,9 @@ def succeed(
         except OSError as error:
             raise click.UsageError(f"--anchors cannot be read ({error})") from None
         store, anchoring = RowStore(new), open_anchors()  # which may refuse to be opened
-        lost = {"lost_local_epsilon": lost_local_epsilon, "anchors": known}
-        found = make(RowStore(old), store, **lost, **how)
+        found = make(
+            RowStore(old), store, anchors=known, lost_local_epsilon=lost_local_epsilon, **how
+        )
         rows = store.rows()
         ledger_id, head = str(rows[0].body["ledger_id"]), rows[-1].head
         anchoring = anchoring or usual_anchors(ledger_id)

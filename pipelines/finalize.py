@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
-from beam_ldp.pipelines.flags import format_option
+from beam_ldp.pipelines.budget import ledger_option, open_ledger
+from beam_ldp.pipelines.flags import format_option, ledger_errors
 from beam_ldp.pipelines.views.terminal import (
     logged_as_json,
     printable,

@@ -7,7 +7,8 @@ mistyped `--epsilon` would run with the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -130,6 +131,37 @@ def format_option(command: _COMMAND) -> _COMMAND:
         show_default=True,
         help="what is printed; json: one object on stdout, everything else on stderr",
     )(command)  # fmt: skip
+
+
+@contextmanager
+def ledger_errors(
+    usage: type[Exception] = click.UsageError, exceeded: type[Exception] | None = None
+) -> Iterator[None]:
+    """What a ledger refuses becomes an error that says what to do.
+
+    Args:
+        usage: raised if its packages are missing, or it is not there, damaged, or not for this.
+        exceeded: raised if the budget does not allow it; default: the same.
+    """
+    try:
+        from beam_ldp.ledger import (
+            BudgetExceededError,
+            LedgerCorruptedError,
+            LedgerMissingError,
+            LedgerUnavailableError,
+        )
+    except ImportError:
+        raise usage(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
+    try:
+        yield
+    except BudgetExceededError as error:
+        raise (exceeded or usage)(str(error)) from None
+    except LedgerCorruptedError as error:
+        raise usage(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
+        raise usage(str(error)) from None
 
 
 def whole(text: str) -> int:

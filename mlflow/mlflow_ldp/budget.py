@@ -107,12 +107,12 @@ class Point:
     values: Mapping[str, float]
 
 
-def _point(books: Balances, population: Population) -> Point:
+def _point(balances: Balances, population: Population) -> Point:
     """Where a budget stands at the ledger's last row."""
     budget = population.budget
     assert budget is not None
-    period = budget.period_of(books.time)
-    return Point(books.head.count, books.time, spending(population, period))
+    period = budget.period_of(balances.time)
+    return Point(balances.head.count, balances.time, spending(population, period))
 
 
 def history(rows: Iterable[Row], population: str) -> Iterator[Point]:
@@ -166,16 +166,16 @@ def log_budget(
         LedgerError: for an unknown dataset.
         TrackingTimeoutError, mlflow.exceptions.MlflowException: see `log_release`.
     """
-    books = ledger.balances
-    people = population_of(books, dataset)
+    balances = ledger.balances
+    people = population_of(balances, dataset)
     population, budget = people.name, budget_of(people, dataset)
-    now = _point(books, people)
+    now = _point(balances, people)
     tags = {
-        BUDGET_TAG: budget_digest(books.ledger_id, population),
+        BUDGET_TAG: budget_digest(balances.ledger_id, population),
         POPULATION_TAG: population[:LONGEST_TAG],
         ORDERS_TAG: json.dumps(budget.orders),
         CHANCES_TAG: repr(budget.chances),
-        f"{NAMESPACE}.ledger_id": books.ledger_id,
+        f"{NAMESPACE}.ledger_id": balances.ledger_id,
     }
 
     def log() -> LoggedRun:
@@ -238,8 +238,8 @@ PEOPLE = f"{NAMESPACE}.people"  # what each person was charged, over all runs
 
 def charge_tags(ledger: BudgetLedger, run_id: str, event: Any = None) -> dict[str, str]:
     """Tags that tie an MLflow run to its charge, and anchor the ledger's head outside of it."""
-    books = ledger.balances
-    anchor = Anchor(books.ledger_id, books.head.count, books.head.hash, books.time)
+    balances = ledger.balances
+    anchor = Anchor(balances.ledger_id, balances.head.count, balances.head.hash, balances.time)
     tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(asdict(anchor))}
     if event is not None:
         tags[EVENT_TAG] = event_digest(event)

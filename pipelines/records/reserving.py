@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.accounting.prices import Price
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines import budget
+from beam_ldp.pipelines import flags
 from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError
@@ -194,7 +194,7 @@ def ledger_errors() -> AbstractContextManager[None]:
         SettingError: if its packages are missing, or it is not there, damaged, or not for this.
         NothingReleasedError: if the budget does not allow it.
     """
-    return budget.ledger_errors(SettingError, NothingReleasedError)
+    return flags.ledger_errors(SettingError, NothingReleasedError)
 
 
 def _about(settings: ChargeSettings, question: str) -> dict[str, Any]:
@@ -316,25 +316,25 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
     Raises:
         SettingError: if no ledger or no dataset is named: a run is uncharged only if it says so.
     """
-    flags = options.view_as(BudgetOptions)
-    if flags.no_ledger:
+    told = options.view_as(BudgetOptions)
+    if told.no_ledger:
         check_may_be_uncharged()
         return None
-    if not (flags.ledger or os.environ.get(LEDGER_VARIABLE)):
+    if not (told.ledger or os.environ.get(LEDGER_VARIABLE)):
         raise SettingError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
-    if not flags.dataset:
+    if not told.dataset:
         raise SettingError("--dataset must name the data set whose budget is charged")
     try:
         return ChargeTo(
-            flags.dataset,
-            flags.ledger,
-            run_id=flags.run_id,
-            quota=flags.quota,
-            windows=flags.budget_windows,
-            honest_fraction=flags.honest_fraction,
-            privacy_unit=flags.privacy_unit,
-            people_store=flags.people_store,
-            people_key_file=flags.people_key_file,
+            told.dataset,
+            told.ledger,
+            run_id=told.run_id,
+            quota=told.quota,
+            windows=told.budget_windows,
+            honest_fraction=told.honest_fraction,
+            privacy_unit=told.privacy_unit,
+            people_store=told.people_store,
+            people_key_file=told.people_key_file,
         )
     except ValueError as error:
         raise SettingError(str(error)) from None

@@ -103,6 +103,20 @@ def test_a_share_that_was_exceeded(rows: list[Row]) -> None:
     assert "quota 'ads' of 'visits' was charged beyond its share of 0.25" in said
 
 
+@pytest.mark.parametrize(("failure", "outcome"), [(1.2e-8, "passed"), (1.3e-8, "failed")])
+def test_a_share_of_what_may_fail_that_was_exceeded(
+    rows: list[Row], failure: float, outcome: str
+) -> None:
+    """As a reservation is refused: 0.25 of the twentieth of delta = 1e-6 that is for chances."""
+    (like,) = [row for row in rows if row.kind == kinds.RESERVE]
+    identity = asked("visits", "ads", key=KEY)
+    loss = {**like.body["loss"], "failure": failure}
+    made = forged(rows, **of(identity), quota="ads", release_key=_key(identity), loss=loss)
+    report = audit(made)
+    assert check(report, "share of a budget")[0] == outcome
+    assert check(report, "ever exceeded")[0] == "passed"
+
+
 def _key(identity: Any) -> str:
     from beam_ldp.ledger.charges import release_key
 

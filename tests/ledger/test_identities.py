@@ -43,7 +43,7 @@ def reserve(ledger: BudgetLedger, run: str, identity: ReleaseIdentity, event: An
 
 
 def clean(ledger: BudgetLedger) -> bool:
-    return audit(ledger.rows()).clean
+    return ledger.audit().clean
 
 
 # One question -------------------------------------------------------------------------------------
