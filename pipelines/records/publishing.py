@@ -337,7 +337,7 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
 
 
 def _crowd(event: Any) -> int:
-    """Of events of one mechanism: the fewer hide each other, the dearer."""
+    """Of events of one mechanism: smaller crowds cost more."""
     return 1 if isinstance(event, LocalReports) else crowd_of(event)
 
 
