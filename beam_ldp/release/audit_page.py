@@ -294,6 +294,7 @@ def _drawn(
     curve: Sequence[CumulativePoint], values: Sequence[float], limits: Sequence[float], what: str
 ) -> Drawing | None:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     if not curve:
         return None
@@ -309,7 +310,7 @@ def _drawn(
         drawn = zip(*rows) if rows else ((), ())
         axes.step(*drawn, where="post", label=label, marker=alone, **style)
     axes.set_ylim(bottom=0)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(f"row, from {curve[0].time[:10]} to {curve[-1].time[:10]}")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, loc="best")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from beam_ldp.release.statement import render
 

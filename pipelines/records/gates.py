@@ -372,7 +372,7 @@ def gate_price(price: Price, release: Release, settings: Settings[Any]) -> tuple
                     "makes one of all)"
                 )
             raise NothingReleasedError(
-                f"nothing was released: {said}. --allow-over-target releases it all the same"
+                f"nothing was released: {said}. Pass --allow-over-target to release anyway"
             )
         warnings.append(said)
     if settings.trusts_the_shuffler and settings.privacy.delta * release.num_reports >= 1:
