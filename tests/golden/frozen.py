@@ -56,7 +56,8 @@ NUMBERS, TEXT = "numbers", "text"
 _MADE = "1d1d-41d1-81d1-1d1d1d1d1d1d"
 _IDS = re.compile("([0-9a-f]{8})(?:1d1d41d181d11d1d1d1d1d1d|-" + _MADE + "|1d1d)")
 _ROOMS = ("beam_ldp", "beam_ldp.pipelines", "mlflow_ldp")  # the second stands in another folder
-_TOOK = re.compile(r"(?<=: )\d+\.\d s\b")  # "reading 1 file: 2.3 s"
+_TOOK = re.compile(r"^[a-z][^\n:]*: (?:\d+(?:\.\d+)? s|<time>)(?:, [^\n]*)?\n", re.MULTILINE)
+# "reading 1 file: 2.3 s": said, or not, by how long it takes
 
 
 # The world -----------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ class Plain:
             text = text.replace(str(self.folder), "<folder>")
         for pattern, instead in self.patterns.items():
             text = re.sub(pattern, instead, text)
-        return _IDS.sub(self._name, _TOOK.sub("<time>", text))
+        return _IDS.sub(self._name, _TOOK.sub("", text))
 
     def _name(self, found: re.Match[str]) -> str:
         return self._names.setdefault(found[1], f"<id {len(self._names) + 1}>")

@@ -49,7 +49,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
         "!memoize-key-file --frozen-values",
         "--interaction-log=log", "--interaction-log=log --interaction-key-file=key "
         "!memoize-key-file --seed=1", "!column", "!domain", "!input", "--input=none.csv",
-        "--column=none", "--domain=none.txt", "--domain=empty.csv", "+--column=eyes",
+        "--column=none", "--domain=none.txt", "+--column=eyes",
         "+--column=hair", "+--domain=eyes.txt", "--bins=0:10:5", "--quantiles=0.5",
         "--between=0:5", "--fan-out=2", "--groups=towns.txt", "--group-by=none",
         "--group-by=town --groups=none.txt", "--design=all", "--design=some", "--postprocess=best",
@@ -83,7 +83,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
     ),
     _WORDS: (
         "--epsilon=1", "!local-epsilon", "!expected-users", "!column", "--max-bytes=0",
-        "--code-bits=1", "--code-bits=500", "--false-words=0", "--failure-probability=0",
+        "--code-bits=1", "--false-words=0", "--failure-probability=0",
         "--assignment=open", "--local-epsilon=8.5", "--mechanism=KRandomizedResponse",
         "--group-by=town", "--allow-over-target", "--dataset=strangers", "--seed=1", "!user-id",
         "--scope=global", "--min-reports=0",

@@ -123,6 +123,8 @@ def as_call(command: str) -> tuple[str, dict[str, Any]]:
             held = found[name]
             found[name] = float(word) if held is True else (held, float(word))
     found["data"] = found.pop("input", ())
+    if isinstance(found.get("domain"), list):
+        found["domain"] = dict(zip(found["column"], found["domain"]))
     if program == "mean":
         found["columns"] = str(found.pop("column", "")).split(",")
         found["ranges"] = found.pop("range", found.pop("ranges", None))
@@ -174,11 +176,10 @@ def _text(folder: Path, before: set[str], said: list[Ran]) -> Any:
 
 
 def _made(folder: Path, before: set[str]) -> list[str]:
-    """What is there that was not: names, with those of no run in place of those of one."""
+    """What is there that was not, but for the state, the ledger, and hashes of people."""
+    beside = (".state", LEDGER, "job.yaml", "store/")
     return [
-        path
-        for path in frozen.tree(folder)
-        if path not in before and not path.startswith((".state", LEDGER, "job.yaml"))
+        path for path in frozen.tree(folder) if path not in before and not path.startswith(beside)
     ]
 
 
