@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from tests.golden import frozen
 
 KEPT = Path(__file__).parent / "devices"
+RECORDING = os.environ.get(frozen.RECORD) in (frozen.NUMBERS, "all")
 PEOPLE = 60
 OVERHEAD = 48  # bytes of an envelope that are no report: docs/wire-format.md
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.golden import devices, frozen
-from tests.golden.devices import COLLECTED, FORMS, KEPT
+from tests.golden.devices import COLLECTED, FORMS, KEPT, RECORDING
 from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain
 
 pytestmark = pytest.mark.e2e
 
 GOLDEN = Golden("devices")
-RECORDING = os.environ.get(frozen.RECORD) in (NUMBERS, "all")
 
 
 @pytest.fixture(autouse=True)
