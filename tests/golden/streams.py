@@ -7,7 +7,6 @@ source of files: windows, the composite, the folder. `start` alone knows the pro
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +122,4 @@ def keep(folder: Path) -> None:
             kept = KEPT / path.relative_to(folder)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(path.read_bytes())
-    dump(folder / "privacy.db", KEPT / "privacy.sql")
-
-
-def dump(database: Path, kept: Path) -> None:
-    """A database in SQLite as text."""
-    with sqlite3.connect(database) as connection:
-        kept.write_text("\n".join(connection.iterdump()) + "\n", "utf-8")
-
-
-def restore(kept: Path, database: Path) -> None:
-    """Inverse of `dump`."""
-    with sqlite3.connect(database) as connection:
-        connection.executescript(kept.read_text("utf-8"))
+    devices.dump(folder / "privacy.db", KEPT / "privacy.sql")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.golden import frozen, streams
-from tests.golden.devices import RECORDING, write_secret
+from tests.golden import devices, frozen, streams
+from tests.golden.devices import RECORDING
 from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain
 from tests.golden.streams import KEPT, rows
 
@@ -57,7 +57,10 @@ def check(case: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stream_releases_what_it_released(case: str, folder: Path) -> None:
+def test_a_stream_releases_what_it_released(
+    case: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices.lose_launchers(monkeypatch)
     steps, how = CASES[case]
     streams.prepare(folder)
     streams.start(*steps, **how)
@@ -71,8 +74,9 @@ def test_a_stream_releases_what_it_released(case: str, folder: Path) -> None:
 def old(folder: Path) -> Path:
     """The folder and the ledger that an old version left."""
     shutil.copytree(KEPT / "out", folder / "out")
-    streams.restore(KEPT / "privacy.sql", folder / "privacy.db")
-    write_secret(folder / "key")
+    devices.restore(KEPT / "privacy.sql", folder / "privacy.db")
+    devices.write_secret(folder / "key")
+    devices.spend_ids()
     return folder
 
 
