@@ -16,6 +16,7 @@ equal within `TOLERANCE`, as NumPy and SciPy sum in another order on another pro
 from __future__ import annotations
 
 import datetime as datetime_module
+import functools
 import getpass
 import hashlib
 import importlib
@@ -29,14 +30,16 @@ import re
 import socket
 import sqlite3
 import sys
+import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -124,6 +127,64 @@ def world(folder: Path, *, now: datetime_module.datetime = NOW) -> Iterator[pyte
 def _drawn(_: Figure, where: Any, **__: Any) -> None:
     said = b"\x89PNG\r\n\x1a\n, not drawn"
     where.write(said) if hasattr(where, "write") else Path(where).write_bytes(said)
+
+
+def memoized_reports(patch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """Writes down what is memoized from here on; the function that it returns says it.
+
+    Of each mechanism and identity, a round or a level of a release, how many people reported and
+    the digest of what they sent, in the order of their ids: blocks and retries make no difference.
+    """
+    from beam_ldp.randomizers.base import LocalRandomizer
+    from beam_ldp.randomizers.randomness import UserRandomness, canonical_ids
+
+    sent: dict[str, dict[str, str]] = {}
+    inside = threading.local()
+
+    def watched(randomize: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(randomize)
+        def watch(self: Any, values: Any, rng: Any = None) -> Any:
+            if not isinstance(rng, UserRandomness) or getattr(inside, "one", False):
+                return randomize(self, values, rng)
+            inside.one = True
+            try:
+                reports = randomize(self, values, rng)
+            finally:
+                inside.one = False
+            told = {"identity": rng.identity.to_json(), "mechanism": self.to_config()}
+            people = sent.setdefault(json.dumps(told, sort_keys=True), {})
+            for user, report in zip(canonical_ids(rng.user_ids), np.asarray(reports)):
+                people[repr(user)] = digest(str(report.dtype) + report.tobytes().hex())
+            return reports
+
+        return watch
+
+    for kind in _kinds(LocalRandomizer):
+        if "randomize" in vars(kind):
+            patch.setattr(kind, "randomize", watched(vars(kind)["randomize"]))
+
+    def said() -> list[dict[str, Any]]:
+        found = []
+        for about, people in sorted(sent.items()):
+            told = json.loads(about)
+            found.append(
+                {
+                    "identity": digest(json.dumps(told["identity"], sort_keys=True)),
+                    "part": told["identity"]["part"],
+                    "mechanism": told["mechanism"]["mechanism"],
+                    "people": len(people),
+                    "reports": digest(json.dumps(sorted(people.items()))),
+                }
+            )
+        return found
+
+    return said
+
+
+def _kinds(base: type) -> Iterator[type]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
 
 
 @dataclass(frozen=True)
