@@ -9,16 +9,11 @@ from __future__ import annotations
 import csv
 import json
 import os
-import sqlite3
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from beam_ldp.launcher import Launcher
 from tests.golden import frozen
 
 KEPT = Path(__file__).parent / "devices"
@@ -199,27 +194,3 @@ def output_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     text |= {"privacy.json": list(record), "warnings": record.get("warnings")}
     text["privacy.md"] = (folder / "privacy.md").read_text("utf-8")
     return numbers, text
-
-
-def lose_launchers(patch: pytest.MonkeyPatch) -> None:
-    """What is written is signed by a process of a life of this machine that is over."""
-    gone = Launcher(frozen.HOST, "a life that is over", "", 4242, "1")
-    patch.setattr(Launcher, "of", classmethod(lambda *_: gone))
-
-
-def spend_ids() -> None:
-    """Go on counting where no file that was kept has an id."""
-    for _ in range(1000):
-        uuid.uuid4()
-
-
-def dump(database: Path, kept: Path) -> None:
-    """A database in SQLite as text."""
-    with sqlite3.connect(database) as connection:
-        kept.write_text("\n".join(connection.iterdump()) + "\n", "utf-8")
-
-
-def restore(kept: Path, database: Path) -> None:
-    """Inverse of `dump`."""
-    with sqlite3.connect(database) as connection:
-        connection.executescript(kept.read_text("utf-8"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden import devices, frozen
+from tests.golden import devices, frozen, stores
 
 KEPT = Path(__file__).parent / "killed"
 LEDGER = "--ledger=sqlite:///privacy.db"
@@ -85,7 +85,7 @@ def change_people(folder: Path) -> None:
 
 def keep(folder: Path, case: tuple[str, str]) -> None:
     """What a run left in its folder, less what `prepare` makes."""
-    devices.dump(folder / "privacy.db", folder / "privacy.sql")
+    stores.dump(folder / "privacy.db", folder / "privacy.sql")
     KEPT.mkdir(exist_ok=True)
     with tarfile.open(KEPT / f"{name_of(case)}.tar.xz", "w:xz", format=tarfile.USTAR_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):
@@ -106,9 +106,9 @@ def put(folder: Path, case: tuple[str, str]) -> None:
     prepare(folder, case[0])
     with tarfile.open(KEPT / f"{name_of(case)}.tar.xz") as tar:
         tar.extractall(folder, filter="data")
-    devices.restore(folder / "privacy.sql", folder / "privacy.db")
+    stores.restore(folder / "privacy.sql", folder / "privacy.db")
     (folder / "privacy.sql").unlink()
-    devices.spend_ids()
+    stores.spend_ids()
 
 
 # Recording -----------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def make(folder: Path, case: tuple[str, str]) -> None:
         "not logged": (run, "log_run"),
     }
     with pytest.MonkeyPatch.context() as patch:
-        devices.lose_launchers(patch)
+        stores.lose_launchers(patch)
         patch.setattr(*dies[step], _die)
         patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)

@@ -35,7 +35,7 @@ from beam_ldp.transforms import (
     WindowRules,
 )
 from beam_ldp.transforms.elements.portable import PortableDomain
-from tests.golden import devices, frozen
+from tests.golden import devices, frozen, stores
 
 KEPT = Path(__file__).parent / "streams"
 LEDGER = "sqlite:///privacy.db"
@@ -122,4 +122,4 @@ def keep(folder: Path) -> None:
             kept = KEPT / path.relative_to(folder)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(path.read_bytes())
-    devices.dump(folder / "privacy.db", KEPT / "privacy.sql")
+    stores.dump(folder / "privacy.db", KEPT / "privacy.sql")

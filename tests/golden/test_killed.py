@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.golden import devices, frozen, killed
-from tests.golden.devices import RECORDING
-from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain
+from tests.golden import frozen, killed
+from tests.golden.frozen import NUMBERS, TEXT, Plain
 from tests.golden.killed import CASES, COMMANDS, LEDGER, TOKENS, name_of
+from tests.golden.stores import RECORDING, Sharing
 
 pytestmark = pytest.mark.e2e
 
-GOLDEN = Golden("killed")
+GOLDEN = Sharing("killed")
 ACTIONS = ("as it is", "finalized", "again")
 
 
@@ -52,20 +52,26 @@ def balance() -> Any:
     return json.loads(ran.out)
 
 
-def there(folder: Path) -> dict[str, str]:
-    """The files that are left, and what is in those that people or ledgers read."""
-    found = {}
-    for name in frozen.tree(folder):
+def there(folder: Path, plain: Plain) -> dict[str, Any]:
+    """The files that are left, and what is in those that people or ledgers read; of hashes of
+    people only how many there are."""
+    found: dict[str, Any] = {}
+    for name in map(str, frozen.tree(folder)):
         if name.split("/")[0] in killed.MINE or name.startswith("privacy.db"):
             continue
-        shown = name.endswith(("estimates.csv", ".jsonl"))
-        found[name] = frozen.digest((folder / name).read_bytes()) if shown else ""
+        if name.startswith("store/"):
+            kind = f"store/*.{name.rpartition('.')[2]}"
+            found[kind] = found.get(kind, 0) + 1
+        elif name.endswith(("estimates.csv", ".jsonl")):
+            found[name] = frozen.digest(plain((folder / name).read_text("utf-8")))
+        else:
+            found[name] = ""
     return found
 
 
-def after(folder: Path, before: int) -> dict[str, Any]:
+def after(folder: Path, plain: Plain, before: int) -> dict[str, Any]:
     rows = frozen.ledger_rows(folder / "privacy.db")
-    return {"rows": rows[before:], "files": there(folder), "audit": audited()}
+    return {"rows": rows[before:], "files": there(folder, plain), "audit": audited()}
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -74,11 +80,13 @@ def test_what_was_left_is_ended(
     case: tuple[str, str], action: str, folder: Path, recorded: None
 ) -> None:
     killed.put(folder, case)
+    plain, name = Plain(folder, TOKENS), f"{name_of(case)}, {action}"
     before = frozen.ledger_rows(folder / "privacy.db")
-    said = []
+    said: list[str] = []
     numbers: dict[str, Any]
     if action == "as it is":
-        numbers = {"rows": before, "files": there(folder), "audit": audited(), "budget": balance()}
+        numbers = {"rows": before, "files": there(folder, plain),
+                   "audit": audited(), "budget": balance()}  # fmt: skip
     else:
         finalize = ("finalize", "out", LEDGER)
         start = (*COMMANDS[case[0]], "--output=out" if action == "finalized" else "--output=second")
@@ -88,9 +96,8 @@ def test_what_was_left_is_ended(
             ran = frozen.command(*command)
             numbers["codes"].append(ran.code)
             said.append(ran.out + ran.err)
-            numbers[command[0]] = after(folder, len(before))
+            numbers[command[0]] = after(folder, plain, len(before))
         assert frozen.ledger_rows(folder / "privacy.db")[: len(before)] == before
-    plain, name = Plain(folder, TOKENS), f"{name_of(case)}, {action}"
     GOLDEN.check(NUMBERS, name, plain(numbers))
     if said:
         GOLDEN.check(TEXT, name, plain(said))

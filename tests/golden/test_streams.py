@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.golden import devices, frozen, streams
-from tests.golden.devices import RECORDING
-from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain
+from tests.golden import devices, frozen, stores, streams
+from tests.golden.frozen import NUMBERS, TEXT, Plain
+from tests.golden.stores import RECORDING, Sharing
 from tests.golden.streams import KEPT, rows
 
 pytestmark = pytest.mark.pipeline
 
-GOLDEN = Golden("streams")
+GOLDEN = Sharing("streams")
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     # Few people in the second window, none in the third, and the last is open at the end.
     "windows": ((0, rows(0, 100, 10), 61, rows(0, 10, 70), 121, 181, rows(0, 70, 190)), {}),
@@ -60,7 +60,7 @@ def check(case: str, folder: Path) -> None:
 def test_a_stream_releases_what_it_released(
     case: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    devices.lose_launchers(monkeypatch)
+    stores.lose_launchers(monkeypatch)
     steps, how = CASES[case]
     streams.prepare(folder)
     streams.start(*steps, **how)
@@ -74,9 +74,9 @@ def test_a_stream_releases_what_it_released(
 def old(folder: Path) -> Path:
     """The folder and the ledger that an old version left."""
     shutil.copytree(KEPT / "out", folder / "out")
-    devices.restore(KEPT / "privacy.sql", folder / "privacy.db")
+    stores.restore(KEPT / "privacy.sql", folder / "privacy.db")
     devices.write_secret(folder / "key")
-    devices.spend_ids()
+    stores.spend_ids()
     return folder
 
 
