@@ -194,3 +194,11 @@ def output_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     text |= {"privacy.json": list(record), "warnings": record.get("warnings")}
     text["privacy.md"] = (folder / "privacy.md").read_text("utf-8")
     return numbers, text
+
+
+def keep_record(name: str, folder: Path) -> None:
+    """Where goldens are recorded, keep a `privacy.json` for those who read it later."""
+    if RECORDING:
+        place = KEPT.with_name("stores") / "records" / f"{name}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes((folder / "privacy.json").read_bytes())

@@ -8,14 +8,21 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from beam_ldp.accounting import LocalRandomizerDpEvent, shuffled_event
 from beam_ldp.launcher import Launcher
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from tests.golden import frozen
 from tests.golden.frozen import NUMBERS, Golden
 
@@ -67,7 +74,9 @@ class Sharing(Golden):
             old = _whole(kept[case], kept[SHARED])
             found = list(frozen.differences(old, json.loads(json.dumps(given))))
             if found:
-                told = "\n".join(f"  {w}\n    frozen: {a}\n    now:    {b}" for w, a, b in found[:5])
+                told = "\n".join(
+                    f"  {w}\n    frozen: {a}\n    now:    {b}" for w, a, b in found[:5]
+                )
                 raise AssertionError(
                     f"{self.path(part).name}, case {case!r}, {len(found)} differences:\n{told}"
                 )
@@ -125,3 +134,87 @@ def _read(path: Path) -> dict[str, Any]:
 @cache
 def _kept(path: Path) -> dict[str, Any]:
     return _read(path)
+
+
+# A ledger that has lived ---------------------------------------------------------------------
+
+KEPT = Path(__file__).parent / "stores"
+URL = "sqlite:///privacy.db"
+AUDITOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+ORACLE = KRandomizedResponse(3, 0.5)
+THEIRS, OTHERS = "set1:" + "5a" * 32, "set1:" + "6b" * 32  # digests of two publications
+
+
+def asked(release: str, **more: Any) -> ReleaseIdentity:
+    """What is released, with a key."""
+    mechanism = ORACLE.config_digest().hex()
+    return ReleaseIdentity("visits", release, mechanism, ("hair",), key="ab" * 16, **more)
+
+
+def live() -> BudgetLedger:
+    """Rows of every verb, some refused, by direct calls; a day between two of them."""
+    ledger = BudgetLedger.create(URL, mlflow_uri="http://tracking:5000")
+
+    def tomorrow() -> None:
+        frozen.Clock.time_now += timedelta(days=1)
+
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-6, local_epsilon=6.0, why="2026")
+    ledger.set_budget("orders", epsilon=2.0, delta=1e-6, population="visits", by="Ada")
+    ledger.set_budget("others", epsilon=1.0, delta=1e-7, period_days=30, chances=0.1)
+    ledger.set_quota("visits", "team", share=0.25, why="asks too")
+    tomorrow()
+    many, pure = shuffled_event(ORACLE, 1000), LocalRandomizerDpEvent(0.25)
+    ledger.reserve("visits", "monday", many, identity=asked("monday"), memoized=True, quota="team")
+    again = ledger.reserve(
+        "visits", "monday", many, identity=asked("monday"), memoized=True, quota="team"
+    )
+    tomorrow()
+    ledger.settle("monday", many, identity=asked("monday"), attempt=again.attempt,
+                  report_digest=THEIRS, about={"num_reports": 1000})  # fmt: skip
+    both = shuffled_event(ORACLE, 600)
+    ledger.republish("monday", both, identity=asked("monday"),
+                     report_digest=OTHERS, cells=[600, 400, 400], published=1)  # fmt: skip
+    fresh = replace(asked("tuesday"), key="")
+    ledger.reserve("visits", "tuesday", pure, identity=fresh)
+    ledger.abandon("tuesday", randomized=True, why="too few")
+    ledger.rename("orders", "purchases", by="Ada", why="a better name")
+    ledger.checkpoint()
+    tomorrow()
+    rounds = dp_accounting.SelfComposedDpEvent(pure, 3)
+    training = ledger.reserve("visits", "training", rounds, identity=replace(fresh, release_id="m"))
+    for begun in (1, 2):
+        ledger.begin_round("training", begun, attempt=training.attempt)
+    ledger.settle("training", dp_accounting.SelfComposedDpEvent(pure, 2),
+                  identity=replace(fresh, release_id="m"), proof="two rounds began")  # fmt: skip
+    stream = ledger.reserve("others", "stream", many, identity=of_others("stream"), count=3,
+                            memoized=True)  # fmt: skip
+    ledger.begin("stream", reserved=stream.attempt, attempt="a run of it")
+    for start in (0, 60):
+        window = of_others("stream").of_window(start, start + 60)
+        ledger.settle("stream", many, identity=window, attempt="a run of it", tokens={"": "a"})
+    tomorrow()
+    ledger.reserve("others", "level 1", pure, identity=of_others("search", part="level 1"))
+    ledger.settle("level 1", pure, identity=of_others("search", part="level 1"))
+    ledger.reserve("others", "level 2", dp_accounting.NoOpDpEvent(), memoized=True,
+                   identity=of_others("search", part="level 2"))  # fmt: skip
+    ledger.reserve("others", "open", pure, identity=replace(fresh, dataset="others"))
+    frozen.Clock.time_now += timedelta(days=40)
+    ledger.accept_time(why="it was winter")
+    ledger.set_budget("visits", epsilon=1.5, delta=1e-6, local_epsilon=6.0, why="raised")
+    raised = max(row.number for row in ledger.rows() if row.kind == "budget")
+    ledger.accept(raised, AUDITOR, why="agreed", by="auditor")
+    return ledger
+
+
+def of_others(release: str, **more: Any) -> ReleaseIdentity:
+    """The same of the other people."""
+    return replace(asked(release, **more), dataset="others", key="" if more else "ab" * 16)
+
+
+def damage(database: Path) -> None:
+    """Somebody made a settlement cheaper."""
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE beam_ldp_ledger SET body = replace(body, '0.25', '0.01') "
+            "WHERE kind = 'settle' AND run_id = 'training'"
+        )

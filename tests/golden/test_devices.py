@@ -112,6 +112,8 @@ def test_a_collector_reads_what_was_sent(name: str, folder: Path) -> None:
     devices.put_kept(name, folder / "sent")
     collect("sent", "out", *FORMS[name].reads)
     check(name, *devices.output_of(folder / "out"))
+    if name in ("list", "list_in_groups", "levels", "tree", "two_lists", "mean_in_a_range"):
+        devices.keep_record(f"collected_{name}", folder / "out")
 
 
 def test_a_tree_is_read_as_its_devices_were_asked(folder: Path) -> None:
@@ -176,13 +178,14 @@ def test_a_level_of_a_search_is_answered_as_it_was(level: int, folder: Path) -> 
 def test_a_search_goes_from_level_to_level_under_one_charge(folder: Path) -> None:
     """The first level is charged for all; a later one is written down, and free; once more, too."""
     done("budget", "init", "--ledger=sqlite:///privacy.db")
-    done("budget", "set", "--dataset=them", "--new", "--ledger=sqlite:///privacy.db", "--epsilon=30", "--delta=1e-5",
-         "--local-epsilon=20")  # fmt: skip
     charged = "--ledger=sqlite:///privacy.db"
+    done("budget", "set", "--dataset=them", "--new", charged, "--epsilon=30", "--delta=1e-5",
+         "--local-epsilon=20")  # fmt: skip
     for level, out in ((1, "first"), (2, "found")):
         devices.put_kept(f"level_{level}", folder / f"level-{level}")
         collect(f"level-{level}", out, charged)
         check(f"level {level}", *devices.output_of(folder / out))
+        devices.keep_record(f"collected_level_{level}", folder / out)
     collect("level-2", "again", charged)
     assert (folder / "again/estimates.csv").read_bytes() == (
         folder / "found/estimates.csv").read_bytes()  # fmt: skip
@@ -206,8 +209,11 @@ def test_a_mean_in_shares(folder: Path) -> None:
         done("collect", f"--reports={reports}", "--release=question/release.json", "--no-mlflow",
              "--no-ledger", f"--output={out}")  # fmt: skip
     check("shares", *devices.output_of(folder / "out"))
-    price = devices.output_of(folder / "out of new")[0]["price"]
-    assert price == devices.output_of(folder / "out")[0]["price"]
+    devices.keep_record("collected_shares", folder / "out")
+    prices = [devices.output_of(folder / out)[0]["price"] for out in ("out", "out of new")]
+    for price in prices:
+        assert price.pop("report_digest").startswith("set1:")  # of what was drawn anew
+    assert prices[0] == prices[1]
 
 
 def test_outcomes_of_an_experiment(folder: Path) -> None:
@@ -218,7 +224,8 @@ def test_outcomes_of_an_experiment(folder: Path) -> None:
          "--local-epsilon=2", "--output=test.json")  # fmt: skip
     check("plan", json.loads((folder / "test.json").read_text()))
     done("randomize", "--input=visits.csv", "--column=bought", "--group-by=arm", "--user-id=uid",
-         "--experiment=test.json", "--dataset=them", "--memoize-key-file=key", "--output=new")  # fmt: skip
+         "--experiment=test.json", "--dataset=them", "--memoize-key-file=key",
+         "--output=new")  # fmt: skip
     release = check_release("experiment", folder / "new/release.json")
     check_envelopes("experiment", release, folder / "new", memoized=True)
     devices.put_kept("experiment", folder / "sent")
@@ -227,6 +234,7 @@ def test_outcomes_of_an_experiment(folder: Path) -> None:
     numbers, text = devices.output_of(folder / "out")
     numbers["verdict"] = json.loads((folder / "out/verdict.json").read_text())
     check("verdict", numbers, text)
+    devices.keep_record("collected_experiment", folder / "out")
 
 
 def test_rewards_of_a_bandit(folder: Path) -> None:
@@ -253,6 +261,7 @@ def test_rewards_of_a_bandit(folder: Path) -> None:
     for name in ("state.json", "batch-2.json", "batch-2.release.json", "batch-1/verdict.json"):
         numbers[name] = json.loads((folder / "service" / name).read_text())
     check("batch", numbers, text)
+    devices.keep_record("collected_batch", folder / "service/batch-1")
 
 
 def test_every_case_is_made(folder: Path) -> None:

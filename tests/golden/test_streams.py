@@ -1,4 +1,4 @@
-"""Streams: windows, late panes, windows without people, and a stream that goes on in an old folder."""
+"""Streams: windows, late panes, windows without people, and one that goes on in an old folder."""
 
 from __future__ import annotations
 
@@ -82,7 +82,17 @@ def old(folder: Path) -> Path:
 
 def test_an_old_stream_goes_on(old: Path) -> None:
     """All rows come again, with more in the first window; one window more."""
-    steps = (0, rows(0, 160, 10), 61, rows(0, 10, 70), 181, rows(0, 70, 190), 241, rows(0, 55, 250), 301)
+    steps = (
+        0,
+        rows(0, 160, 10),
+        61,
+        rows(0, 10, 70),
+        181,
+        rows(0, 70, 190),
+        241,
+        rows(0, 55, 250),
+        301,
+    )
     streams.start(*steps)
     check("goes on", old)
 

@@ -26,6 +26,6 @@ CREATE TABLE beam_ldp_ledger_version (
 );
 INSERT INTO "beam_ldp_ledger_version" VALUES('0002');
 CREATE INDEX ix_beam_ldp_ledger_release_key ON beam_ldp_ledger (release_key);
-CREATE INDEX ix_beam_ldp_ledger_identity_digest ON beam_ldp_ledger (identity_digest);
 CREATE INDEX ix_beam_ldp_ledger_run_id ON beam_ldp_ledger (run_id);
+CREATE INDEX ix_beam_ldp_ledger_identity_digest ON beam_ldp_ledger (identity_digest);
 COMMIT;
