@@ -7,6 +7,7 @@ call of `beam_ldp.frequencies` or `means`; both must give the numbers that the f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ JOB, PYTHON = "job", "python"
 
 MEMOIZED = "--user-id=uid --memoize-key-file=key --dataset=them --release-id=week --no-mlflow"
 CHARGED = f"{MEMOIZED} --ledger=sqlite:///privacy.db --run-id=nightly"
+ALONE = CHARGED.replace(" --release-id=week", "")  # of what may be decided once
 SEEDED = "--seed=7 --no-mlflow"
 LOCALLY = "--local-epsilon=2 --delta=1e-6 --min-reports=100"
 CENTRAL = f"--epsilon=1 --delta=1e-6 --expected-users={PEOPLE}"
@@ -38,7 +40,8 @@ WORDS += " --local-epsilon=6 --delta=1e-6 --expected-users=600 --min-reports=100
 TEST = "ab-test run --input=visits.csv --outcome=bought --arm=arm --design=test.json"
 DESIGN = "ab-test design --null=0.3 --effect=0.4 --local-epsilon=2 --arms=control,red"
 DESIGN += " --power=0.9 --output=test.json"
-START = "bandit start --actions=actions.csv --horizon=3000 --epsilon=2 --dataset=them --state=service"
+START = "bandit start --actions=actions.csv --horizon=3000 --epsilon=2 --dataset=them"
+START += " --state=service"
 ADVANCE = "bandit advance --state=service --rewards=rewards.parquet --no-mlflow"
 TRAIN = "--data=mnist5k --local-epsilon=2 --clients-per-round=200 --epochs=30 --delta=1e-5"
 SIZES = "--expected-users=1e6 --domain-size=1000 --delta=1e-8"
@@ -54,17 +57,19 @@ class Case:
             those who were served in the first batch of `bandit`.
         doors: other doors that must give the same.
         slow: left to `make test-slow`.
+        read: whether its words are kept, or said by others already.
     """
 
     name: str
     commands: tuple[str, ...]
     doors: tuple[str, ...] = ()
     slow: bool = False
+    read: bool = True
 
 
-def released(name: str, command: str, *doors: str, slow: bool = False) -> Case:
+def released(name: str, command: str, *doors: str, slow: bool = False, read: bool = True) -> Case:
     """A release into the folder `out`."""
-    return Case(name, (f"{command} --output=out",), doors, slow)
+    return Case(name, (f"{command} --output=out",), doors, slow, read)
 
 
 def told(name: str, *commands: str) -> Case:
@@ -72,30 +77,33 @@ def told(name: str, *commands: str) -> Case:
     return Case(name, commands)
 
 
+MEANS_OF = (("L1Mean", "l1", True), ("LInfMean", "linf", True), ("L2Mean", "l2", True),
+            ("PrivUnit", "l2", False), ("PrivUnitGaussian", "l2", True),
+            ("SeparatedMean", "l2", False), ("ProjectedPrivUnit", "l2", True),
+            ("RandomCodebookMean", "l2", True), ("MinimalRandomCoding", "l2", True),
+            ("RotatedSimplexMean", "l2", True))  # fmt: skip
 ORACLES = ("KRandomizedResponse", "UnaryEncoding", "LocalHashing", "HadamardResponse",
            "BinaryHadamard", "RecursiveHadamardResponse", "SubsetSelection",
            "PairwiseIndependentRappor", "ProjectiveGeometryResponse", "Rappor")  # fmt: skip
-MEANS = ("L1Mean", "LInfMean", "L2Mean", "PrivUnit", "PrivUnitGaussian", "SeparatedMean",
-         "ProjectedPrivUnit", "KashinMean", "RandomCodebookMean", "MinimalRandomCoding",
-         "RotatedSimplexMean", "BinaryVectorMean", "PrivUnitInf")  # fmt: skip
 
 FREQUENCIES = (
     released("one list", f"{HAIR} {LOCALLY} {CHARGED}", JOB, PYTHON),
     released("one list, seeded", f"{HAIR} {LOCALLY} {SEEDED} --format=json", JOB),
     released("one list, for a target", f"{HAIR} {CENTRAL} {MEMOIZED} --format=json", JOB, PYTHON),
-    released("parquet", f"{HAIR} {LOCALLY} {MEMOIZED}".replace(".csv", ".parquet")),
-    released("lines of JSON", f"{HAIR} {LOCALLY} {MEMOIZED}".replace(".csv", ".jsonl")),
+    released("parquet", f"{HAIR} {LOCALLY} {MEMOIZED}".replace(".csv", ".parquet"), read=False),
+    released("lines of JSON", f"{HAIR} {LOCALLY} {MEMOIZED}".replace(".csv", ".jsonl"), read=False),
     released("text", f"frequency --input=hairs.txt --domain=hair.txt {LOCALLY} {SEEDED}"),
     released("reports, permuted", f"{HAIR} {LOCALLY} {MEMOIZED} --shuffle-output=reports "
-             "--scope=global"),
+             "--scope=global", read=False),
     released("clipped", f"{HAIR} {LOCALLY} {MEMOIZED} --postprocess=clip --other-label=rest"),
     released("summing to one", f"{HAIR} {LOCALLY} {MEMOIZED} --postprocess=norm-sub --top=2"),
     released("bad rows", f"{HAIR} {LOCALLY} {MEMOIZED} --max-bad-rows=0.5".replace(
         "people.csv", "bad.csv")),
     released("bad rows as other", f"{HAIR} {LOCALLY} {MEMOIZED} --bad-rows=other "
-             "--max-bad-rows=0.5".replace("people.csv", "bad.csv")),
+             "--max-bad-rows=0.5".replace("people.csv", "bad.csv"), read=False),
     released("honest people", f"{HAIR} {CENTRAL} {CHARGED} --honest-fraction=0.8", JOB),
-    released("only the shuffler", f"{HAIR} {CENTRAL} {MEMOIZED} --trust-shuffler --epsilon=4"),
+    released("only the shuffler", f"{HAIR} {CENTRAL} {MEMOIZED} --trust-shuffler".replace(
+        "--epsilon=1", "--epsilon=4")),
     released("counted people", f"{HAIR} {LOCALLY} {CHARGED} --people-store=store "
              "--people-key-file=people_key"),
     released("one row each, declared", f"{HAIR} {LOCALLY} {SEEDED} --one-row-per-person"),
@@ -104,15 +112,16 @@ FREQUENCIES = (
     released("survey, for a target", f"{BOTH} {CENTRAL} {MEMOIZED}"),
     released("bins", f"{AGES} {LOCALLY} {CHARGED}", JOB, PYTHON),
     released("bins of uneven width", f"{AGES} {LOCALLY} {MEMOIZED}".replace(
-        "0:100:10", "0,18,65,100")),
-    released("tree", f"{AGES} {LOCALLY} {CHARGED} --quantiles=0.1,0.5,0.9 --between=18:65 "
+        "0:100:10", "0,18,65,100"), read=False),
+    released("tree", f"{AGES} {LOCALLY} {CHARGED} --quantiles=0.1,0.5,0.9 --between=20:60 "
              "--between=40:inf", JOB, PYTHON),
     released("tree of a fan-out", f"{AGES} {LOCALLY} {MEMOIZED} --quantiles=0.5 --fan-out=3"),
     released("groups", f"{TOWNS} {LOCALLY} {CHARGED}", JOB, PYTHON),
     released("a starved group", f"{TOWNS} {LOCALLY} {MEMOIZED} --min-reports=300"),
     released("survey in groups", f"{BOTH} {LOCALLY} {CHARGED} --design=all --group-by=town "
              "--groups=towns.txt"),
-    *(released(f"by {name}", f"{HAIR} {LOCALLY} {MEMOIZED} --mechanism={name}", slow=i > 4)
+    *(released(f"by {name}", f"{HAIR} {LOCALLY} {MEMOIZED} --mechanism={name}", slow=i > 2,
+               read=False)
       for i, name in enumerate(ORACLES)),
 )  # fmt: skip
 
@@ -124,44 +133,38 @@ OTHERS = (
     released("mean with bad rows", f"{AGE} {LOCALLY} {MEMOIZED} --max-bad-rows=0.5".replace(
         "people.csv", "bad.csv")),
     released("mean with bad rows as zero", f"{AGE} {LOCALLY} {MEMOIZED} --bad-rows=zero "
-             "--max-bad-rows=0.5 --one-row-each".replace("people.csv", "bad.csv")),
+             "--max-bad-rows=0.5 --one-row-each".replace("people.csv", "bad.csv"), read=False),
     released("vector", f"{VECTOR} --norm=l2 --radius=1 {LOCALLY} {CHARGED}", JOB, PYTHON),
-    released("vector, l1", f"{VECTOR} --norm=l1 --radius=2 {LOCALLY} {MEMOIZED}"),
-    released("vector, linf", f"{VECTOR} --norm=linf --radius=1 {LOCALLY} {MEMOIZED}"),
-    released("vector, l3", f"{VECTOR} --norm=3 --radius=1 {LOCALLY} {MEMOIZED}"),
+    released("vector, l1", f"{VECTOR} --norm=l1 --radius=2 {LOCALLY} {MEMOIZED}", read=False),
+    released("vector, linf", f"{VECTOR} --norm=linf --radius=1 {LOCALLY} {MEMOIZED}", read=False),
+    released("vector, l3", f"{VECTOR} --norm=3 --radius=1 {LOCALLY} {MEMOIZED}", read=False),
     released("vector of ranges", f"{VECTOR} --ranges=ranges.csv {LOCALLY} {CHARGED}", JOB, PYTHON),
     released("vector, several messages", f"{VECTOR} --norm=linf --radius=1 {LOCALLY} {MEMOIZED} "
              "--messages=2 --shuffle-output=reports"),
     released("binary vector", "mean --input=people.csv --column=p,q --norm=binary "
              f"{LOCALLY} {MEMOIZED}"),
     released("lists", "mean --input=people.parquet --column=pixels --norm=l2 --radius=2 "
-             f"--shape=2x2 {LOCALLY} {MEMOIZED}"),
+             f"--dimension=4 --shape=2x2 {LOCALLY} {MEMOIZED}"),
     released("shares", f"{SHARES} --expected-users=600 --honest-fraction=0.9 {SEEDED}", JOB),
     *(released(f"by {name}", f"{VECTOR} --norm={norm} --radius=1 {LOCALLY} {MEMOIZED} "
-               f"--mechanism={name}", slow=slow)
-      for name, norm, slow in (
-          ("L1Mean", "l1", True), ("LInfMean", "linf", True), ("L2Mean", "l2", True),
-          ("PrivUnit", "l2", False), ("PrivUnitGaussian", "l2", True),
-          ("SeparatedMean", "l2", False), ("ProjectedPrivUnit", "l2", True),
-          ("KashinMean", "l2", False), ("RandomCodebookMean", "l2", True),
-          ("MinimalRandomCoding", "l2", True), ("RotatedSimplexMean", "l2", True))),
+               f"--mechanism={name}", slow=slow, read=False)
+      for name, norm, slow in MEANS_OF),
     released("user mean", f"{DAYS} {LOCALLY} {CHARGED}", JOB),
-    released("user mean, everybody twice", f"{DAYS} {LOCALLY} {CHARGED} --split=budget"),
     released("user mean, each once", f"{DAYS} {LOCALLY} {MEMOIZED} --split=users --user-sigma=3 "
              "--outliers=0.01"),
     released("user mean, local", f"{DAYS} --model=local --epsilon=3 --min-reports=50 {MEMOIZED}"),
     released("user mean for a target", f"{DAYS} --epsilon=2 --delta=1e-6 --expected-users=200 "
-             f"{MEMOIZED}"),
+             f"{MEMOIZED}", read=False),
     released("words, secret levels", f"{WORDS} {CHARGED}", JOB),
     released("words, visible levels", f"{WORDS} {CHARGED} --assignment=visible", JOB),
     released("words, seeded", f"{WORDS} {SEEDED} --format=json --false-words=2"),
-    Case("experiment", (DESIGN, f"{TEST} {CHARGED} --output=out"), (JOB,)),
+    Case("experiment", (DESIGN, f"{TEST} {ALONE} --output=out"), (JOB,)),
     Case("experiment, nothing seen", (
         DESIGN, f"{TEST} {SEEDED} --output=out --format=json --min-reports=500",
         f"{TEST} {SEEDED} --output=out --format=json")),
     Case("experiment in looks", (
-        f"{DESIGN} --looks=2", f"{TEST} {CHARGED} --look=1 --output=out",
-        f"{TEST} {CHARGED} --look=1 --output=again --format=json".replace("nightly", "second"))),
+        f"{DESIGN} --looks=2", f"{TEST} {ALONE} --look=1 --output=out",
+        f"{TEST} {ALONE} --look=1 --output=again --format=json".replace("nightly", "second"))),
     Case("several kinds", ("run kinds.yaml --dry-run", "run kinds.yaml")),
     Case("one of several kinds", ("run kinds.yaml --only=mean --format=json",)),
     Case("bandit", (START, "visitors", f"{ADVANCE} --user-id=uid --ledger=sqlite:///privacy.db "
@@ -172,11 +175,37 @@ OTHERS = (
                       f"{HAIR} {LOCALLY} {MEMOIZED} --output=out --staged=out.staged")),
 )  # fmt: skip
 
+NOBODY = tuple(
+    released(f"nobody: {kind}", re.sub("--input=[a-z]*", "--input=empty", command))
+    for kind, command in (
+        ("frequency", f"{HAIR} {LOCALLY} {CHARGED}"),
+        ("groups", f"{TOWNS} {LOCALLY} {MEMOIZED}"),
+        ("mean", f"{AGE} {LOCALLY} {CHARGED}"),
+        ("user-mean", f"{DAYS} {LOCALLY} {CHARGED}".replace("minutes", "age")),
+        ("heavy-hitters", f"{WORDS} {CHARGED}"),
+    )
+)
+# Where too few, too bad or too dear rows were read: what is released and charged is told.
+WITHHELD = (
+    released("too few", f"{HAIR} {LOCALLY} {CHARGED} --min-reports=601"),
+    released("too bad", f"{HAIR} {LOCALLY} {CHARGED} --max-bad-rows=0".replace(
+        "people.csv", "bad.csv")),
+    released("too dear", f"{HAIR} {CENTRAL} {CHARGED} --min-reports=100".replace(
+        "people.csv", "bad.csv").replace("=600", "=4000") + " --max-bad-rows=0.5"),
+    released("allowed though dear", f"{HAIR} {CENTRAL} {CHARGED} --min-reports=100".replace(
+        "people.csv", "bad.csv").replace("=600", "=4000") + " --max-bad-rows=0.5 "
+        "--allow-over-target"),
+    released("too few values", f"{AGE} {LOCALLY} {CHARGED} --min-reports=601"),
+    released("too few of many days", f"{DAYS} {LOCALLY} {CHARGED} --min-reports=201"),
+    released("too few words", f"{WORDS} {CHARGED}".replace("=100", "=601")),
+)  # fmt: skip
+
 TOLD = (
     told("plan frequency", f"plan frequency {SIZES} --epsilon=0.2"),
     told("plan frequency, JSON", f"plan frequency {SIZES} --epsilon=0.2 --format=json",
          f"plan frequency {SIZES} --local-epsilon=4 --format=json --max-bits=64"),
-    told("plan a survey", f"plan frequency {SIZES} --domain-size=8 --local-epsilon=2 --format=json"),
+    told("plan a short list", f"plan frequency {SIZES} --domain-size=8 --local-epsilon=2 "
+         "--format=json"),
     told("plan bins", "plan frequency --expected-users=1e5 --delta=1e-6 --local-epsilon=2 "
          "--bins=0:100:50 --quantiles=0.5 --format=json"),
     told("plan mean", "plan mean --expected-users=1e5 --dimension=16 --epsilon=1 --delta=1e-8",
@@ -256,9 +285,7 @@ def furnish(folder: Path) -> None:
     bad = ["700,,,,,,,,,", "701,red", "702,red,a,north,old,x,y,z,2,2", ",fair,a,south,5,0,0,0,0,0"]
     _write(folder / "bad.csv", names, *rows[:400], *bad)
     cells = [row.split(",") for row in rows]
-    _write(
-        folder / "people.jsonl", *(f'{{"uid": {c[0]}, "hair": "{c[1]}"}}' for c in cells)
-    )
+    _write(folder / "people.jsonl", *(f'{{"uid": {c[0]}, "hair": "{c[1]}"}}' for c in cells))
     _write(folder / "hairs.txt", *(c[1] for c in cells))
     pixels = [[(i % 3) / 2, (i % 2) / 2, 0.5, -0.5] for i in range(PEOPLE)]
     table = {"uid": np.arange(PEOPLE), "hair": [c[1] for c in cells], "pixels": pixels}
@@ -295,7 +322,7 @@ source:  {files: people.csv}
 people:  {id: uid}
 release: {dataset: them, id: week, run_id: nightly, ledger: "sqlite:///privacy.db", key_file: key}
 questions:
-  - {frequency: hair, domain: hair.txt, share: 0.5}
+  - {frequency: hair, domain: hair.txt}
   - {mean: [age], range: [0, 100]}
 privacy: {epsilon: 2, delta: 1e-6, expected_users: 600}
 output:  {folder: out, no_mlflow: true}

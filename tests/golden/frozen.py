@@ -159,7 +159,7 @@ def memoized_reports(patch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, A
 
         return watch
 
-    for kind in _kinds(LocalRandomizer):
+    for kind in (LocalRandomizer, *_kinds(LocalRandomizer)):
         if "randomize" in vars(kind):
             patch.setattr(kind, "randomize", watched(vars(kind)["randomize"]))
 
@@ -304,15 +304,25 @@ class Golden:
         """The file of a part, `NUMBERS` or `TEXT`."""
         return HERE / f"{self.name}_{part}.json"
 
-    def check(self, part: str, case: str, given: Any) -> None:
+    def kept(self, part: str, case: str) -> Any:
+        """What is frozen of a case."""
+        return _kept(self.path(part)).get(case, {})
+
+    def check(self, part: str, case: str, given: Any, *, recorded: bool = True) -> None:
         """Compare what a case gave, or write it down where it is recorded.
+
+        Args:
+            part: `NUMBERS` or `TEXT`.
+            case: its name.
+            given: JSON, and bytes, of which the digest is kept.
+            recorded: False for another way to the same, which is only compared.
 
         Raises:
             AssertionError: names the first key that differs, and what is and was there.
         """
         given = json.loads(json.dumps(_rounded(given)))
         kept = _kept(self.path(part))
-        if os.environ.get(RECORD) in (part, "all"):
+        if recorded and os.environ.get(RECORD) in (part, "all"):
             kept[case] = given
             _write(self.path(part), kept)
             return

@@ -1,9 +1,9 @@
-"""What programs that run once gave before, they give now: numbers by themselves, words by themselves.
+"""What programs that run once gave before, they give now: numbers apart from words.
 
-`cases.py` says what is run; `frozen.py`, in which world, and how goldens are made anew. A case is
-run once, and asked for its numbers and for its words. Of `privacy.json` the numbers golden keeps
-what is of `FACTS`, under the names of its first version: where a later version keeps them elsewhere,
-`fact` says so, and the golden stays as it is.
+`cases.py` says what is run, `refusals.py` what is refused, `frozen.py` in which world, and how
+goldens are made anew. A case is run once, and asked for its numbers and for its words. The numbers
+golden keeps a record, `privacy.json`, under the names of its first version: where a later version
+keeps them elsewhere, `facts` says so, and the golden stays as it is.
 """
 
 from __future__ import annotations
@@ -14,20 +14,32 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import beam_ldp
 from beam_ldp.pipelines import template
-from tests.golden import cases, frozen
-from tests.golden.cases import FREQUENCIES, JOB, OTHERS, PYTHON, TOLD, Case
+from tests.golden import cases, frozen, refusals
+from tests.golden.cases import (
+    FREQUENCIES,
+    JOB,
+    NOBODY,
+    OTHERS,
+    PYTHON,
+    TOLD,
+    WITHHELD,
+    Case,
+)
 from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain, Ran
+
+# Not `exact`: what Click, Rich and NumPy print depends on their versions, and these are pinned.
+pytestmark = pytest.mark.e2e
 
 GOLDEN = Golden("programs")
 LEDGER = "privacy.db"
@@ -101,7 +113,7 @@ def as_call(command: str) -> tuple[str, dict[str, Any]]:
         if word.startswith("--"):
             flag, _, value = word[2:].partition("=")
             name = flag.replace("-", "_")
-            new = yaml.safe_load(value) if value else True
+            new = _typed(name, value) if "=" in word else True
             if name in ("column", "domain", "between") and name in found:
                 held = found[name]
                 found[name] = [*(held if isinstance(held, list) else [held]), new]
@@ -110,12 +122,22 @@ def as_call(command: str) -> tuple[str, dict[str, Any]]:
         else:  # `--range 0 100`
             held = found[name]
             found[name] = float(word) if held is True else (held, float(word))
-    found["data"] = found.pop("input")
+    found["data"] = found.pop("input", ())
     if program == "mean":
-        found["columns"] = str(found.pop("column")).split(",")
+        found["columns"] = str(found.pop("column", "")).split(",")
         found["ranges"] = found.pop("range", found.pop("ranges", None))
         return "means", found
     return "frequencies", found
+
+
+def _typed(name: str, value: str) -> Any:
+    """Numbers as numbers, other than in lists of them."""
+    if name in ("bins", "quantiles", "between", "shape", "norm"):
+        return value
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 # What is kept --------------------------------------------------------------------------------
@@ -234,9 +256,12 @@ def squeezed(told: Any) -> Any:
     if not isinstance(told, list):
         return told
     flat = list(_leaves(told))
-    if len(flat) <= MANY or any(isinstance(one, str | Mapping | None) for one in flat):
+    try:
+        finite = [float(one) for one in flat] if len(flat) > MANY else []
+    except (TypeError, ValueError):
+        finite = []
+    if not finite:
         return [squeezed(one) for one in told]
-    finite = [float(one) for one in flat]
     weighted = [one * (i % 97 + 1) for i, one in enumerate(finite)]
     return {"numbers": len(flat), "sum": sum(finite), "weighted": sum(weighted)}
 
@@ -259,22 +284,178 @@ def _read(out: str) -> Any:
 
 # The tests -----------------------------------------------------------------------------------
 
+CASES = (*FREQUENCIES, *OTHERS, *NOBODY, *WITHHELD, *TOLD)
+RULES = refusals.rules()
 
-def _params(*tables: tuple[Case, ...]) -> list[Any]:
+
+def _params(found: Iterable[tuple[Case, str]]) -> list[Any]:
     return [
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.slow else [])
-        for table in tables
-        for case in table
-    ]
+        pytest.param(
+            case, door, id=f"{case.name}-{door}" if door else case.name,
+            marks=[pytest.mark.slow] if case.slow else [],
+        )
+        for case, door in found
+    ]  # fmt: skip
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("case", _params(FREQUENCIES, OTHERS, TOLD))
-def test_numbers(case: Case, given: Callable[[Case, str], Any]) -> None:
-    GOLDEN.check(NUMBERS, case.name, given(case, "")[0])
+@pytest.mark.parametrize("case, door", _params((case, "") for case in CASES))
+def test_numbers(case: Case, door: str, given: Callable[[Case, str], Any]) -> None:
+    GOLDEN.check(NUMBERS, case.name, given(case, door)[0])
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("case", _params(FREQUENCIES, OTHERS, TOLD))
-def test_text(case: Case, given: Callable[[Case, str], Any]) -> None:
-    GOLDEN.check(TEXT, case.name, given(case, "")[1])
+@pytest.mark.parametrize("case, door", _params((case, "") for case in CASES if case.read))
+def test_text(case: Case, door: str, given: Callable[[Case, str], Any]) -> None:
+    GOLDEN.check(TEXT, case.name, given(case, door)[1])
+
+
+@pytest.mark.parametrize("case, door", _params((case, d) for case in CASES for d in case.doors))
+def test_another_door_gives_the_same(
+    case: Case, door: str, given: Callable[[Case, str], Any]
+) -> None:
+    """A job file everything, what is printed too; a call from Python prints nothing."""
+    numbers, text = given(case, door)
+    if door == PYTHON:
+        numbers = {**numbers, "printed": GOLDEN.kept(NUMBERS, case.name).get("printed", [])}
+        numbers = {key: one for key, one in numbers.items() if one}
+    GOLDEN.check(NUMBERS, case.name, numbers, recorded=False)
+    if door == JOB:
+        GOLDEN.check(TEXT, case.name, text, recorded=False)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with people and a budget, in which nothing may be left."""
+    folder = tmp_path_factory.mktemp("desk")
+    with frozen.world(folder):
+        cases.furnish(folder)
+        assert _ran(cases.DESIGN).code == 0 and _ran(cases.START).code == 0
+        yield folder
+
+
+@pytest.fixture
+def refused(desk: Path) -> Callable[[str], tuple[Any, Any]]:
+    """`(numbers, text)` of a rule at each of its doors."""
+
+    def ask(rule: str) -> tuple[Any, Any]:
+        command, doors = RULES[rule]
+        before, rows = frozen.tree(desk), len(frozen.ledger_rows(LEDGER))
+        os.chdir(desk)
+        said = {"flags": _ran(command)}
+        if doors:
+            said["check"] = _checked(_ran(refusals.as_check(command)))
+            printed = _ran(f"{command} --print-job")
+            if printed.code == 0:
+                Path(".job.yaml").write_text(printed.out, "utf-8")
+                said["job"] = _ran("run .job.yaml")
+                Path(".job.yaml").unlink()
+            if command.startswith(("frequency", "mean")) and "--stream" not in command:
+                said[PYTHON] = _called(command)
+        made = [path for path in frozen.tree(desk) if path not in before]
+        charged = len(frozen.ledger_rows(LEDGER)) - rows
+        plain = Plain(desk)
+        assert not made and not charged, f"{rule}: {said}"
+        numbers = {door: one.code for door, one in said.items()}
+        return numbers, plain(_said_once({door: one.err + one.out for door, one in said.items()}))
+
+    return ask
+
+
+def _called(command: str) -> Ran:
+    """As a call: the code is 2 where it raises as for a wrong argument."""
+    try:
+        program, arguments = as_call(command)
+        getattr(beam_ldp, program)(**arguments, quiet=True)
+    except Exception as error:
+        wrong = isinstance(error, ValueError | TypeError)
+        return Ran(2 if wrong else 3, "", f"{type(error).__name__}: {error}")
+    return Ran(0, "", "")
+
+
+def _checked(said: Ran) -> Ran:
+    """Of all that is checked, what is refused."""
+    if not said.out.startswith("{"):
+        return said
+    refused = [one["said"] for one in _read(said.out)["checks"] if one["status"] == "refused"]
+    return Ran(said.code, "", "\n".join(refused))
+
+
+def _said_once(said: dict[str, str]) -> dict[str, str]:
+    """By door; what another door said before in the same words is left out."""
+    found: dict[str, str] = {}
+    for door, text in said.items():
+        one = re.sub(r"^(error|SettingError): ", "", " ".join(text.split()))
+        if one not in found.values():
+            found[door] = one
+    return found
+
+
+@pytest.mark.parametrize("part", [NUMBERS, TEXT])
+@pytest.mark.parametrize("rule", RULES)
+def test_refusals(rule: str, part: str, refused: Callable[[str], Any]) -> None:
+    GOLDEN.check(part, f"refused {rule}", _asked(refused, rule)[part == TEXT])
+
+
+_ASKED: dict[str, Any] = {}
+
+
+def _asked(refused: Callable[[str], Any], rule: str) -> Any:
+    if rule not in _ASKED:
+        _ASKED[rule] = refused(rule)
+    return _ASKED[rule]
+
+
+@pytest.mark.parametrize("part", [NUMBERS, TEXT])
+@pytest.mark.parametrize("command", cases.HELPED)
+def test_help(command: str, part: str, desk: Path) -> None:
+    """Flags are frozen with the numbers: none is lost where their words are written anew."""
+    brief = _ran(f"{command} --help")
+    whole = _ran(f"{command} --help-all")
+    page = whole.out if whole.code == 0 else brief.out
+    codes = [brief.code, whole.code]
+    if part == NUMBERS:
+        flags = re.findall(r"^ +(?:-\w, )?(--[a-z][a-z-]*)(?: (\S+))?", page, re.MULTILINE)
+        given: Any = {"codes": codes, "flags": sorted({f"{a} {b}".strip() for a, b in flags})}
+    else:
+        lines = set(page.splitlines())
+        given = {"all": page, "brief": [one for one in brief.out.splitlines() if one not in lines]}
+    GOLDEN.check(part, f"help {command}", given)
+
+
+@pytest.mark.parametrize("part", [NUMBERS, TEXT])
+def test_schema_of_job_files(part: str, desk: Path) -> None:
+    schema = json.loads(_ran("run --schema").out)
+    given = schema if part == TEXT else dict(_allowed(schema))
+    GOLDEN.check(part, "schema", _descriptions(schema) if part == TEXT else given)
+
+
+def _allowed(schema: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """What may stand at each place of a job file."""
+    own = {k: v for k, v in schema.items() if k in ("type", "enum", "minimum", "maximum", "const",
+           "exclusiveMinimum", "required", "pattern", "$ref", "additionalProperties")}  # fmt: skip
+    if own:
+        yield place or "job", json.dumps(own, sort_keys=True)
+    for key, one in schema.items():
+        inside = one if isinstance(one, list) else [one]
+        if key in ("properties", "$defs"):
+            for name, found in one.items():
+                yield from _allowed(found, f"{place}.{name}")
+        elif key in ("anyOf", "oneOf", "allOf", "items", "prefixItems"):
+            for i, found in enumerate(inside):
+                if isinstance(found, Mapping):
+                    yield from _allowed(found, f"{place}|{key[0]}{i}")
+
+
+def _descriptions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [one for one in map(_descriptions, schema) if one]
+    if not isinstance(schema, Mapping):
+        return None
+    own = {"": schema["description"]} if isinstance(schema.get("description"), str) else {}
+    return own | {k: one for k, v in schema.items() if (one := _descriptions(v))}
+
+
+@pytest.mark.parametrize("part", [NUMBERS, TEXT])
+def test_no_case_is_left_over(part: str) -> None:
+    made = [case.name for case in CASES if part == NUMBERS or case.read]
+    made += [f"refused {rule}" for rule in RULES] + [f"help {one}" for one in cases.HELPED]
+    GOLDEN.check_cases([*made, "schema"], part)
