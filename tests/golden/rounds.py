@@ -42,7 +42,7 @@ from tests.golden import frozen
 
 KEY = bytes(range(32))
 PEOPLE = 300
-RUNNER = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
+RUNNER = "--runner=FnApiRunner"
 MINUTES = Box(CoordinateRanges(0, 60))
 
 USER_MEANS = {
@@ -86,10 +86,19 @@ def words(plan: Any) -> list[ValueBlock]:
 
 def release(stage: beam.PTransform, given: list[Any]) -> list[Any]:
     """What a composite releases of these rows."""
-    found: list[Any] = []
+    _KEPT.clear()
     with beam.Pipeline(options=PipelineOptions([RUNNER])) as pipeline:
-        pipeline | beam.Create(given) | stage | beam.Map(found.append)
-    return found
+        released = pipeline | beam.Create(given) | stage
+        released | "Released" >> beam.Map(_keep)
+        released.withheld | "Withheld" >> beam.Map(_keep)
+    return list(_KEPT)
+
+
+_KEPT: list[Any] = []
+
+
+def _keep(element: Any) -> None:
+    _KEPT.append(element)
 
 
 def told(released: list[Any]) -> list[dict[str, Any]]:
