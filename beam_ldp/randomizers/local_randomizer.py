@@ -235,15 +235,17 @@ class LocalRandomizer(ReportFormat):
     def dominating_pair(self) -> ShufflePair:
         """What shuffling hides one report in: its two levels, or else the clone pair, unless a
         mechanism knows better."""
-        if self.two_levels is None:
+        levels = self.two_levels
+        if levels is None:
             return ShufflePair.clones(self.local_epsilon)
-        return ShufflePair.two_level(*self.two_levels[:4])
+        return ShufflePair.two_level(*levels[:4])
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         """Concrete pairs of datasets for lower bounds of the shuffled price; none unless known."""
-        if self.two_levels is None:
+        levels = self.two_levels
+        if levels is None:
             return ()
-        ratio, support, overlap, _, attained = self.two_levels
+        ratio, support, overlap, _, attained = levels
         return two_level_witnesses(attained or ratio, support, overlap, self.triple_shares)
 
     @property
