@@ -213,8 +213,8 @@ def test_it_goes_on_twice_and_is_ended(world: World) -> None:
 
 
 KILLS = {
-    "before the ledger knows of the start": (BudgetLedger, "begin_round", 6),
-    "between the file and the ledger": (BudgetLedger, "begin_round", 7),
+    "before the ledger knows of the start": (BudgetLedger, "begin", 6),
+    "between the file and the ledger": (BudgetLedger, "begin", 7),
     "before the file": (BegunRounds, "begin", 6),
     "before the note": (Note, "write", 6),
 }
@@ -230,7 +230,7 @@ def test_it_is_killed_between_two_steps(world: World, step: str, ends: bool) -> 
 
     def dies(*given: object, **how: object) -> object:
         at_start = "the start" in step
-        if at_start == bool(how.get("start")) or name != "begin_round" or place is BegunRounds:
+        if place is not BudgetLedger or at_start == bool(how.get("start")):
             raise KeyboardInterrupt
         return real(*given, **how)
 
@@ -258,7 +258,7 @@ def test_nobody_is_asked_while_the_ledger_is_away(
         pytest.raises(NotPublishedError, match="did not take the next round"),
         charged(plan_of(found.given), QUIET, found) as (charge, ran),
     ):
-        monkeypatch.setattr(BudgetLedger, "begin_round", away)
+        monkeypatch.setattr(BudgetLedger, "begin", away)
         ran.begun += 1
         charge.begin_round()
     monkeypatch.undo()
