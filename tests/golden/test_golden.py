@@ -48,13 +48,12 @@ MANY = 24  # numbers in a list; of longer ones sums are kept
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case, str], Any]:
+def given() -> Callable[[Case, str], Any]:
     """What a case gives through a door, run once: `(numbers, text)`."""
 
     @cache
     def run(case: Case, door: str = "") -> tuple[Any, Any]:
-        folder = tmp_path_factory.mktemp("case")
-        with frozen.world(folder) as patch:
+        with frozen.place() as folder, frozen.world(folder) as patch:
             cases.furnish(folder)
             before = set(frozen.tree(folder))
             reports = frozen.memoized_reports(patch)
@@ -324,10 +323,9 @@ def test_another_door_gives_the_same(
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def desk() -> Iterator[Path]:
     """A folder with people and a budget, in which nothing may be left."""
-    folder = tmp_path_factory.mktemp("desk")
-    with frozen.world(folder):
+    with frozen.place() as folder, frozen.world(folder):
         cases.furnish(folder)
         assert _ran(cases.DESIGN).code == 0 and _ran(cases.START).code == 0
         yield folder
