@@ -99,7 +99,7 @@ def import_everything() -> None:
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """A new folder, gone afterwards. Its path is always as long: so wide are tables that hold it."""
+    """A new folder, gone afterwards. Tables are as wide as its path, which is always as long."""
     folder = Path(tempfile.mkdtemp(prefix="golden-", dir="/tmp"))
     try:
         yield folder

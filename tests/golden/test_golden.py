@@ -58,7 +58,8 @@ def given() -> Callable[[Case, str], Any]:
             before = set(frozen.tree(folder))
             reports = frozen.memoized_reports(patch)
             said = DOORS[door](case)
-            return _numbers(folder, before, said, reports), _text(folder, before, said)
+            numbers = _numbers(folder, before, said, reports)
+            return _undrawn(numbers) if case.drawn else numbers, _text(folder, before, said)
 
     return run
 
@@ -158,6 +159,17 @@ def _numbers(folder: Path, before: set[str], said: list[Ran], reports: Any) -> A
         "reports": reports(),
     }
     return plain({name: one for name, one in found.items() if one})
+
+
+def _undrawn(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The same without estimates: of a table, the columns that noise leaves alone."""
+    kept = {}
+    for path, told in numbers.get("content", {}).items():
+        table = path.endswith(".csv")
+        kept[path] = (
+            {k: told[k] for k in ("question", "value", "arm") if k in told} if table else told
+        )
+    return {**numbers, "content": kept}
 
 
 def _text(folder: Path, before: set[str], said: list[Ran]) -> Any:
