@@ -49,7 +49,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
         "!memoize-key-file --frozen-values",
         "--interaction-log=log", "--interaction-log=log --interaction-key-file=key "
         "!memoize-key-file --seed=1", "!column", "!domain", "!input", "--input=none.csv",
-        "--column=none", "--domain=none.txt", "+--column=eyes",
+        "--column=none", "--domain=none.txt",
         "+--column=hair", "+--domain=eyes.txt", "--bins=0:10:5", "--quantiles=0.5",
         "--between=0:5", "--fan-out=2", "--groups=towns.txt", "--group-by=none",
         "--group-by=town --groups=none.txt", "--design=all", "--design=some", "--postprocess=best",
