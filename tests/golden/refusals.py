@@ -63,7 +63,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
     _BINS: (
         "--domain=hair.txt", "+--column=uid", "--bins=10:0:5", "--bins=0:100:0", "--bins=a",
         "--quantiles=1.5", "--quantiles=x", "--between=1:2", "--between=60:20", "--fan-out=2",
-        "--quantiles=0.5 --fan-out=1", "--other-label=0", "--column=hair",
+        "--quantiles=0.5 --fan-out=1", "--column=hair",
     ),
     _AGE: (
         "--epsilon=1", "!local-epsilon", "!delta", "--norm=l2", "--radius=1", "--ranges=ranges.csv",

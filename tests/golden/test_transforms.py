@@ -184,7 +184,7 @@ def _keep(element: Any) -> None:
 
 
 # What depends on noise that is drawn anew: transforms of Beam YAML cannot memoize.
-_DRAWN = ("count", "frequency", "mean", "standard_error")
+_DRAWN = ("count", "frequency", "mean", "standard_error", "low", "high")
 
 
 def plainly(element: Any) -> Any:
