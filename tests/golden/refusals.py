@@ -66,7 +66,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
         "--quantiles=0.5 --fan-out=1", "--column=hair",
     ),
     _AGE: (
-        "--epsilon=1", "!local-epsilon", "!delta", "--norm=l2", "--radius=1", "--ranges=ranges.csv",
+        "--epsilon=1", "!local-epsilon", "!delta", "--norm=l2", "--radius=1",
         "!column", "--column=none", "--column=hair", "--column=age,age", "--model=local",
         "--model=nobody", "--model=local --trust-shuffler", "--messages=0", "--messages=2",
         "--mechanism=KRandomizedResponse", "--mechanism=PrivUnit", "--shape=2x2", "--shape=2",
