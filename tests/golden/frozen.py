@@ -27,9 +27,11 @@ import math
 import os
 import pkgutil
 import re
+import shutil
 import socket
 import sqlite3
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -93,6 +95,16 @@ def import_everything() -> None:
                 importlib.import_module(module.name)
             except ImportError:  # an extra that is not installed
                 continue
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """A new folder, gone afterwards. Tables are as wide as its path, which is always as long."""
+    folder = Path(tempfile.mkdtemp(prefix="golden-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

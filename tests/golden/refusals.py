@@ -49,7 +49,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
         "!memoize-key-file --frozen-values",
         "--interaction-log=log", "--interaction-log=log --interaction-key-file=key "
         "!memoize-key-file --seed=1", "!column", "!domain", "!input", "--input=none.csv",
-        "--column=none", "--domain=none.txt", "+--column=eyes",
+        "--column=none", "--domain=none.txt",
         "+--column=hair", "+--domain=eyes.txt", "--bins=0:10:5", "--quantiles=0.5",
         "--between=0:5", "--fan-out=2", "--groups=towns.txt", "--group-by=none",
         "--group-by=town --groups=none.txt", "--design=all", "--design=some", "--postprocess=best",
@@ -63,10 +63,10 @@ _CHANGES: dict[str, tuple[str, ...]] = {
     _BINS: (
         "--domain=hair.txt", "+--column=uid", "--bins=10:0:5", "--bins=0:100:0", "--bins=a",
         "--quantiles=1.5", "--quantiles=x", "--between=1:2", "--between=60:20", "--fan-out=2",
-        "--quantiles=0.5 --fan-out=1", "--other-label=0", "--column=hair",
+        "--quantiles=0.5 --fan-out=1", "--column=hair",
     ),
     _AGE: (
-        "--epsilon=1", "!local-epsilon", "!delta", "--norm=l2", "--radius=1", "--ranges=ranges.csv",
+        "--epsilon=1", "!local-epsilon", "!delta", "--norm=l2", "--radius=1",
         "!column", "--column=none", "--column=hair", "--column=age,age", "--model=local",
         "--model=nobody", "--model=local --trust-shuffler", "--messages=0", "--messages=2",
         "--mechanism=KRandomizedResponse", "--mechanism=PrivUnit", "--shape=2x2", "--shape=2",

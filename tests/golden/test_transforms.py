@@ -22,6 +22,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.experiments import design_experiment
 from beam_ldp.protocols import Box, plan_heavy_hitters, plan_user_mean
+from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, L2Mean, LInfMean
@@ -183,7 +184,7 @@ def _keep(element: Any) -> None:
 
 
 # What depends on noise that is drawn anew: transforms of Beam YAML cannot memoize.
-_DRAWN = ("count", "frequency", "mean", "standard_error")
+_DRAWN = ("count", "frequency", "mean", "standard_error", "low", "high")
 
 
 def plainly(element: Any) -> Any:
@@ -196,12 +197,27 @@ def plainly(element: Any) -> Any:
     return {
         "group": release.group if group is None else group,
         "question": release.question,
+        **_estimated(found),
+        "reports": release.num_reports,
+        "event": squeezed(event_to_json(release.event)),
+    }
+
+
+def _estimated(found: Any) -> dict[str, Any]:
+    if isinstance(found, FoundWords):
+        numbers = ("frequency", "standard_error", "low", "high")
+        return {
+            "words": [text.decode() for text in found.texts],
+            **{name: squeezed(getattr(found, name).tolist()) for name in numbers},
+            "tested": found.tested,
+            "people": found.num_users,
+            "coverage": found.coverage,
+            "threshold": found.threshold,
+        }
+    return {
         "value": squeezed(found.value.tolist()),
         "standard_error": squeezed(np.asarray(found.standard_error).tolist()),
         "people": found.num_users,
-        "reports": release.num_reports,
-        "event": squeezed(event_to_json(release.event)),
-        "words": [str(answer) for answer in getattr(release, "answers", ())],
     }
 
 
@@ -226,7 +242,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a share of liars": {"privacy": {**LOCALLY, "honest_fraction": 0}},
     "an unknown setting": {"privacy": {**LOCALLY, "epsilom": 1}},
     "nobody's rows": {"people": {}},
-    "memoized for nobody": {"people": {"one_row": True}},
     "key and seed": {"release": {**NAMED, **KEY, "seed": 1}},
     "a key": {"release": {**NAMED, **KEY}},
     "a ledger without a name": {"release": PAID},
