@@ -25,7 +25,8 @@ ACTIONS = ("as it is", "finalized", "again")
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Where everything happens: a frozen world."""
     place = tmp_path / "world"
-    with frozen.world(place):
+    with frozen.world(place) as patch:
+        patch.setenv("COLUMNS", "1000")  # else lines break by how long the folder's name is
         yield place
 
 
