@@ -19,6 +19,7 @@ from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain
 pytestmark = pytest.mark.e2e
 
 GOLDEN = Golden("devices")
+DRAWN = "recoverable"  # its key is drawn anew by each run, and stands in the identity
 
 
 @pytest.fixture(autouse=True)
@@ -59,10 +60,14 @@ def check_release(name: str, path: Path) -> dict[str, Any]:
         KEPT.mkdir(exist_ok=True)
         (KEPT / f"{name}.json").write_bytes(content)
     found, kept = (json.loads(c) for c in (content, (KEPT / f"{name}.json").read_bytes()))
+    if name == DRAWN:
+        for one in (found, kept):
+            del one["identity"]["key"], one["identity_digest"]
     wrong = list(frozen.differences(kept, found))
     assert not wrong, f"devices/{name}.json, at {wrong[0][0]}: {wrong[0][1]}, now {wrong[0][2]}"
-    GOLDEN.check(TEXT, f"{name}: release.json", content)
-    return dict(found)
+    if name != DRAWN:
+        GOLDEN.check(TEXT, f"{name}: release.json", content)
+    return dict(json.loads(content))
 
 
 def check_envelopes(name: str, release: dict[str, Any], sent: Path, *, memoized: bool) -> None:
@@ -73,7 +78,8 @@ def check_envelopes(name: str, release: dict[str, Any], sent: Path, *, memoized:
         path.write_bytes(b"".join(now))
     kept = devices.envelopes(path.read_bytes(), release)
     if not memoized:
-        kept, now = (sorted({one[:24] for one in sides}) for sides in (kept, now))
+        fixed = 8 if name == DRAWN else 24
+        kept, now = (sorted({one[:fixed] for one in sides}) for sides in (kept, now))
     assert len(kept) == len(now), f"{path.name}: {len(kept)} envelopes, now {len(now)}"
     for i, (old, new) in enumerate(zip(kept, now)):
         if old != new:
@@ -271,4 +277,6 @@ def test_every_case_is_made(folder: Path) -> None:
                "search.json, level 2"}  # fmt: skip
     files = {path.stem for path in KEPT.glob("*.json")}
     GOLDEN.check_cases(made | numbers, NUMBERS)
-    GOLDEN.check_cases({*made, "recovered", *(f"{name}: release.json" for name in files)}, TEXT)
+    GOLDEN.check_cases(
+        {*made, "recovered", *(f"{name}: release.json" for name in files - {DRAWN})}, TEXT
+    )

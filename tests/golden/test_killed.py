@@ -25,7 +25,8 @@ ACTIONS = ("as it is", "finalized", "again")
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Where everything happens: a frozen world."""
     place = tmp_path / "world"
-    with frozen.world(place):
+    with frozen.world(place) as patch:
+        patch.setenv("COLUMNS", "1000")  # else lines break by how long the folder's name is
         yield place
 
 
@@ -102,11 +103,13 @@ def test_what_was_left_is_ended(
             numbers[command[0]] = after(folder, plain, len(before), drawn_anew)
         assert frozen.ledger_rows(folder / "privacy.db")[: len(before)] == before
     GOLDEN.check(NUMBERS, name, plain(numbers))
-    if said:
+    if said and case[0] != "uncharged":  # which shows what it draws anew
         GOLDEN.check(TEXT, name, plain(said))
 
 
 def test_every_case_is_made() -> None:
     made = {f"{name_of(case)}, {action}" for case in CASES for action in ACTIONS}
     GOLDEN.check_cases(made, NUMBERS)
-    GOLDEN.check_cases({name for name in made if not name.endswith("as it is")}, TEXT)
+    GOLDEN.check_cases(
+        {name for name in made if not name.endswith("as it is") and name[:9] != "uncharged"}, TEXT
+    )
