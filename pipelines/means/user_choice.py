@@ -139,7 +139,8 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
 
     def _total(self, prices: UserMeanPrice, crowds: Sequence[int]) -> Price:
         first, second = map(self.honest, crowds)
-        return Price(prices.total, second, self.protocol.reports(first, second))
+        crowd = second if self.protocol.search is None else min(first, second)
+        return Price(prices.total, crowd, self.protocol.reports(first, second))
 
     def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
         return None if choice.price is None else self.total(self.protocol.min_reports(num_reports))

@@ -206,6 +206,7 @@ def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_p
     assert worst.bound > choice.price.bound
     crowds = question.protocol.min_reports(round(0.9 * USERS))
     assert worst.bound == user_mean_price(question.protocol, *crowds, 1e-6).total
+    assert worst.honest_reports == min(crowds)  # as the event has it, for the verifier
 
 
 @pytest.mark.exact
