@@ -92,6 +92,7 @@ def dataclass_fields(node: ast.ClassDef) -> frozenset[str]:
         for s in node.body
         if isinstance(s, ast.AnnAssign)
         and isinstance(s.target, ast.Name)
+        and s.target.id != "_"  # what stands before fields that take keywords
         and "ClassVar" not in ast.unparse(s.annotation)
     )
 
