@@ -22,8 +22,7 @@ if TYPE_CHECKING:
         plan_user_mean,
         user_mean_price,
     )
-    from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
-    from beam_ldp.protocols.user_means import UserMean
+    from beam_ldp.protocols.user_means import Found, RoundOne, RoundTwo, UserMean
 
 __all__ = [
     "Ball",
@@ -50,7 +49,7 @@ __all__ = [
 # A worker that leaves a log of who was asked knows records alone; protocols bring the accountant.
 _HOMES = {
     "Ball": "spaces", "Box": "spaces", "Space": "spaces",
-    "Found": "user_mean_rounds", "RoundOne": "user_mean_rounds", "RoundTwo": "user_mean_rounds",
+    "Found": "user_means", "RoundOne": "user_means", "RoundTwo": "user_means",
     "FoundWords": "found_words", "FrequentValues": "frequent_values", "StringCode": "string_code",
     "HeavyHitters": "heavy_hitters", "Level": "heavy_hitters", "fano_threshold": "heavy_hitters",
     "frequency_found": "heavy_hitters_plan", "plan_heavy_hitters": "heavy_hitters_plan",

@@ -31,8 +31,7 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffle_epsilons
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
-from beam_ldp.protocols.spaces import Ball, Concentration, Radii, RotatedMeans, Space, SubGaussian
-from beam_ldp.protocols.user_mean_rounds import (
+from beam_ldp.protocols.range_search import (
     MAX_BINS,
     Oracle,
     RangeSearch,
@@ -41,6 +40,7 @@ from beam_ldp.protocols.user_mean_rounds import (
     least_users,
     oracle_for,
 )
+from beam_ldp.protocols.spaces import Ball, Concentration, Radii, RotatedMeans, Space, SubGaussian
 from beam_ldp.protocols.user_means import Model, UserMean, fewest
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean

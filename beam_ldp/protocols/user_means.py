@@ -6,8 +6,8 @@
 
 The unit of privacy is a person: all rows, and how many they are. Nothing of it depends on the
 assumptions about where means lie; what depends on them is the error. `UserMean` is the plan,
-public and made before any data are seen; `RoundOne` and `RoundTwo` (in `user_mean_rounds`) are its
-states, each with what devices run and what the collector does with the answers.
+public and made before any data are seen; `RoundOne` and `RoundTwo` are its states, each with what
+devices run and what the collector does with the answers.
 
 What is estimated is the mean over people of each person's mean, however many rows each has.
 
@@ -32,17 +32,13 @@ from beam_ldp.accounting.reports import (
     hidden_users,
 )
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.protocols.rounds import NOBODY, History, Outcome, Round, RoundsPlan
+from beam_ldp.protocols.range_search import RangeSearch
+from beam_ldp.protocols.rounds import NOBODY, History, Outcome, Received, Round, RoundsPlan
 from beam_ldp.protocols.spaces import Concentration, Space
-from beam_ldp.protocols.user_mean_rounds import (
-    FinalRound,
-    Found,
-    RangeSearch,
-    RoundOne,
-    RoundTwo,
-)
+from beam_ldp.randomizers.base import FrequencyOracle
+from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import AnyIds, ReleaseIdentity, UserIds, canonical_ids, digest_of
-from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.mean.base import WORST_CASE, ErrorBars, MeanEstimate, MeanRandomizer
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -360,3 +356,178 @@ def fewest(users: int, share: float) -> int:
     if share == 1.0:
         return users
     return max(1, math.floor(expected - _FEWER * math.sqrt(expected * (1 - share))))
+
+
+# The rounds, and what lies between them ---------------------------------------------------
+
+
+class Found(NamedTuple):
+    """What round one found, per coordinate, and how sure that is.
+
+    Attributes:
+        low, high: the interval, in coordinates.
+        failure_probability: that it does not hold the means of all to whom the assumption applies.
+        num_users: people who took part.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    failure_probability: float
+    num_users: int
+
+
+@dataclass(frozen=True)
+class RoundOne(Round):
+    """Before any answer: everybody who takes part reports the bin of one coordinate."""
+
+    protocol: UserMean
+    search: RangeSearch
+    name = "round one"
+
+    @property
+    def cells(self) -> int:  # type: ignore[override]
+        """One for each coordinate."""
+        return self.protocol.space.num_coordinates
+
+    @property
+    def randomizer(self) -> FrequencyOracle:
+        """What devices run on `encode`, with `search.local_epsilon`."""
+        return self.search.oracle
+
+    def encode(self, means: np.ndarray, coordinate: np.ndarray) -> np.ndarray:
+        """On the device: the bin of each person's coordinate. Means are those of `space.unit`."""
+        coordinates = self.protocol.space.coordinates(means)
+        return self.search.bins.of(np.take_along_axis(coordinates, coordinate[:, None], 1)[:, 0])
+
+    def identity(self, release: ReleaseIdentity) -> ReleaseIdentity:
+        return release.of_round(0)
+
+    def values(self, held: np.ndarray, cell: np.ndarray, state: Any) -> np.ndarray:
+        return self.encode(held, cell)
+
+    def advance(
+        self, state: Any, sums: Sequence[np.ndarray], received: Sequence[Received], before: History
+    ) -> Found:
+        counted = zip(sums, received)
+        return self.decide([self.randomizer.estimate(s, n.num_reports) for s, n in counted]).found
+
+    def decide(self, estimates: Sequence[Estimate]) -> RoundTwo:
+        """At the collector: the frequencies of bins, coordinate by coordinate, steer round two.
+
+        Raises:
+            ValueError: unless there is one estimate per coordinate, of at least one person.
+        """
+        if len(estimates) != self.protocol.space.num_coordinates:
+            raise ValueError(
+                f"estimates must be {self.protocol.space.num_coordinates}, one per coordinate, "
+                f"got {len(estimates)}"
+            )
+        if not all(estimate.num_users for estimate in estimates):
+            raise ValueError("estimates must be of at least one person each")
+        users = [estimate.num_users for estimate in estimates]
+        low, high = zip(*(self.search.interval(estimate.value) for estimate in estimates))
+        everybody = round(sum(users) / self.protocol.search_share)
+        failure = self.protocol._failure(users, everybody)
+        return self.protocol.round_two(Found(low, high, failure, sum(users)))
+
+
+@dataclass(frozen=True)
+class FinalRound(Round):
+    """The mean itself, asked about what round one found, or about the whole range."""
+
+    protocol: UserMean
+    name = "round two"
+
+    @property
+    def randomizer(self) -> MeanRandomizer:
+        return self.protocol.final
+
+    def identity(self, release: ReleaseIdentity) -> ReleaseIdentity:
+        return release.of_round(1)
+
+    def values(self, held: np.ndarray, cell: np.ndarray, state: Found | None) -> np.ndarray:
+        return self.protocol.round_two(state).encode(held)
+
+    def advance(
+        self,
+        state: Found | None,
+        sums: Sequence[np.ndarray],
+        received: Sequence[Received],
+        before: History,
+    ) -> MeanEstimate:
+        estimate = self.randomizer.estimate(sums[0], received[0].num_reports)
+        return self.protocol.round_two(state).finish(estimate)
+
+
+@dataclass(frozen=True)
+class RoundTwo:
+    """After round one: everybody who takes part reports the mean, clipped to the interval."""
+
+    protocol: UserMean
+    found: Found
+
+    @property
+    def randomizer(self) -> MeanRandomizer:
+        """What devices run on `encode`. It does not depend on what was found."""
+        return self.protocol.final
+
+    @property
+    def _centre(self) -> np.ndarray:
+        return (np.array(self.found.low) + np.array(self.found.high)) / 2
+
+    @property
+    def _half_width(self) -> np.ndarray:
+        return (np.array(self.found.high) - np.array(self.found.low)) / 2
+
+    def encode(self, means: np.ndarray) -> np.ndarray:
+        """On the device: the mean's place in the interval, [-1, 1] in every coordinate."""
+        place = (self.protocol.space.coordinates(means) - self._centre) / self._half_width
+        return np.clip(place, -1.0, 1.0)
+
+    def finish(self, estimate: MeanEstimate) -> MeanEstimate:
+        """At the collector: the mean of people's means, in the unit of the data.
+
+        The error is about the people of both rounds. Its interval includes what outliers can move
+        by being clipped, and leaves out of its level the probability that round one failed.
+        """
+        return self.finish_error(
+            estimate.value, estimate.standard_error, estimate.num_users, estimate.error_bars
+        )
+
+    def finish_error(
+        self,
+        value: np.ndarray,
+        error: np.ndarray,
+        num_users: int,
+        error_bars: ErrorBars = WORST_CASE,
+    ) -> MeanEstimate:
+        """As `finish`, from an estimate in [-1, 1] and its standard error."""
+        half = self._half_width
+        variance = (half * error) ** 2
+        if self.protocol.split == "users":  # those asked stand for those who were asked before
+            others = self.found.num_users
+            variance = variance + self._spread * others / (num_users * (num_users + others))
+        centred = MeanEstimate(
+            self._centre + half * value,
+            np.sqrt(variance),
+            num_users,
+            mean_squared_error=float(variance.sum()),
+            bias_bound=self._bias,
+            failure_probability=self.found.failure_probability,
+            error_bars=error_bars,
+        )
+        return self.protocol.space.restore(centred)
+
+    @property
+    def _spread(self) -> np.ndarray:
+        """Variance of the clipped means: by the assumption, and never more than the interval's."""
+        outliers = self.protocol.outliers
+        assumed = self.protocol.concentration.variance + outliers * (2 * self._half_width) ** 2
+        return np.minimum(assumed, self._half_width**2)
+
+    @property
+    def _bias(self) -> float:
+        """What clipping outliers to the interval can move one coordinate's mean by, at most."""
+        below = np.array(self.found.low) + 1
+        above = 1 - np.array(self.found.high)
+        return self.protocol.outliers * float(np.maximum(below, above).max())

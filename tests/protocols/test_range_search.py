@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.protocols.spaces import Radii
-from beam_ldp.protocols.user_mean_rounds import (
+from beam_ldp.protocols.range_search import (
     RangeSearch,
     SearchBins,
     Vote,
@@ -18,6 +17,7 @@ from beam_ldp.protocols.user_mean_rounds import (
     least_users,
     oracle_for,
 )
+from beam_ldp.protocols.spaces import Radii
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, SubsetSelection
 
 # Bins ----------------------------------------------------------------------------------------
