@@ -17,7 +17,7 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.protocols import Ball, Box, plan_heavy_hitters, plan_user_mean, run_user_mean
+from beam_ldp.protocols import Ball, Box, plan_heavy_hitters, plan_user_mean
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
@@ -136,7 +136,7 @@ def of_protocol(name: str) -> dict[str, Any]:
     data = data / 40 if name == "vectors" else data
     identity = ReleaseIdentity("them", "week", mechanism=plan.config_digest().hex())
     rng = UserRandomness(KEY, ids, identity)
-    estimate = run_user_mean(plan, plan.space.unit(data), ids, rng)
+    estimate = plan.run(plan.space.unit(data), ids, rng)
     assigned = plan.assign(ids)
     return {
         "plan": plan.to_config(),

@@ -183,12 +183,12 @@ def live() -> BudgetLedger:
     rounds = dp_accounting.SelfComposedDpEvent(pure, 3)
     training = ledger.reserve("visits", "training", rounds, identity=replace(fresh, release_id="m"))
     for begun in (1, 2):
-        ledger.begin_round("training", begun, attempt=training.attempt)
+        ledger.begin("training", rounds=begun, attempt=training.attempt)
     ledger.settle("training", dp_accounting.SelfComposedDpEvent(pure, 2),
                   identity=replace(fresh, release_id="m"), proof="two rounds began")  # fmt: skip
     stream = ledger.reserve("others", "stream", many, identity=of_others("stream"), count=3,
                             memoized=True)  # fmt: skip
-    ledger.begin("stream", reserved=stream.attempt, attempt="a run of it")
+    ledger.begin("stream", attempt=stream.attempt, start="a run of it")
     for start in (0, 60):
         window = of_others("stream").of_window(start, start + 60)
         ledger.settle("stream", many, identity=window, attempt="a run of it", tokens={"": "a"})

@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.experiments import design_experiment
+from beam_ldp.decisions import PrivateExperiment, design_experiment
 from beam_ldp.protocols import Box, plan_heavy_hitters, plan_user_mean
 from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.randomizers.domain import Domain
@@ -31,7 +31,6 @@ from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import (
     ChargeTo,
     ListQuestion,
-    PrivateExperiment,
     PrivateFrequencies,
     PrivateHeavyHitters,
     PrivateMean,
