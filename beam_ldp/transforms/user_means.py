@@ -79,6 +79,7 @@ class PrivateUserMean(PrivateEstimate):
         BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
         ValueError: for arguments that do not fit together.
 
+    >>> import apache_beam as beam
     >>> from beam_ldp.protocols import Box, plan_user_mean
     >>> from beam_ldp.randomizers.mean.ranges import CoordinateRanges
     >>> from beam_ldp.settings import People
