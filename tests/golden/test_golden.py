@@ -210,7 +210,8 @@ def _content(path: Path) -> Any:
         told = _json(path)
         return facts(told) if path.name == "privacy.json" else numbers_of(told)
     if path.suffix == ".jsonl":
-        return [numbers_of(json.loads(line)) for line in path.read_text("utf-8").splitlines()]
+        lines = sorted(path.read_text("utf-8").splitlines())  # which come in any order
+        return [numbers_of(json.loads(line)) for line in lines]
     if path.suffix == ".parquet":
         schema = pq.read_schema(path)
         return {
