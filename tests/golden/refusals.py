@@ -121,9 +121,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
     "statement none": ("--format=xml",),
     "run none.yaml": ("",),
     "run kinds.yaml": ("--only=none", "--epsilom=1", "--range=1"),
-    f"{HAIR} {CENTRAL} {CHARGED}": (
-        "--epsilon=100", "--epsilon=0.01 --expected-users=100", "--local-epsilon=2",
-        "--min-reports=700", "--max-local-epsilon=0.01",
+    f"{HAIR} {CENTRAL} {CHARGED}": ("--epsilon=100", "--local-epsilon=2",
     ),
 }  # fmt: skip
 
