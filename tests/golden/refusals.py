@@ -67,23 +67,23 @@ _CHANGES: dict[str, tuple[str, ...]] = {
     ),
     _AGE: (
         "--epsilon=1", "!local-epsilon", "!delta", "--norm=l2", "--radius=1",
-        "!column", "--column=none", "--column=hair", "--column=age,age", "--model=local",
-        "--model=nobody", "--model=local --trust-shuffler", "--messages=0", "--messages=2",
+        "!column", "--column=none", "--column=hair", "--column=age,age",
+        "--model=nobody",  "--messages=0",
         "--mechanism=KRandomizedResponse", "--mechanism=PrivUnit", "--shape=2x2", "--shape=2",
         "--dimension=2", "--outside=ignore", "--bad-rows=other", "--group-by=town", "--stream",
         "--domain=hair.txt", "!user-id", "!user-id !memoize-key-file", "--seed=1", "!dataset",
-        "--dataset=strangers", "--local-epsilon=8.5", "--one-row-each !user-id",
+        "--dataset=strangers", "--local-epsilon=8.5",
         "--postprocess=clip",
     ),
     _DAYS: (
         "--epsilon=1", "!user-id", "!column", "--column=none", "--rows-per-user=0", "--sigma=-1",
         "--sigma=1,2", "--user-sigma=-1", "--outliers=0.5", "--failure-probability=2",
-        "--split=none", "--model=local", "--radius=1", "--mechanism=LInfMean", "--group-by=town",
+        "--split=none", "--radius=1", "--mechanism=LInfMean", "--group-by=town",
         "--messages=2", "--dataset=strangers", "--seed=1", "!delta", "--shuffle-output=all",
     ),
     _WORDS: (
-        "--epsilon=1", "!local-epsilon", "!expected-users", "!column", "--max-bytes=0",
-        "--code-bits=1", "--false-words=0", "--failure-probability=0",
+        "--epsilon=1", "!local-epsilon",  "!column", "--max-bytes=0",
+         "--false-words=0", "--failure-probability=0",
         "--assignment=open", "--local-epsilon=8.5", "--mechanism=KRandomizedResponse",
         "--group-by=town", "--allow-over-target", "--dataset=strangers", "--seed=1", "!user-id",
         "--scope=global", "--min-reports=0",
@@ -121,9 +121,7 @@ _CHANGES: dict[str, tuple[str, ...]] = {
     "statement none": ("--format=xml",),
     "run none.yaml": ("",),
     "run kinds.yaml": ("--only=none", "--epsilom=1", "--range=1"),
-    f"{HAIR} {CENTRAL} {CHARGED}": (
-        "--epsilon=100", "--epsilon=0.01 --expected-users=100", "--local-epsilon=2",
-        "--min-reports=700", "--max-local-epsilon=0.01",
+    f"{HAIR} {CENTRAL} {CHARGED}": ("--epsilon=100", "--local-epsilon=2",
     ),
 }  # fmt: skip
 
