@@ -65,9 +65,9 @@ class HowReleased(TypedDict, total=False):
     one_row_each: bool
 
 
-@dataclass(eq=False, repr=False)
-class AskOnce(beam.PTransform):
-    """Both halves of a release in one round: rows to `(Reports, Releases)`."""
+@dataclass(frozen=True, eq=False)
+class AskOnce:
+    """Both halves of a release in one round."""
 
     device: DeviceSide
     collector: CollectorSide
@@ -77,7 +77,8 @@ class AskOnce(beam.PTransform):
         """The event of the dearest release that can happen."""
         return budget.worst_event(self.collector.randomizer, self.collector.shuffle.least(None))
 
-    def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+    def ask(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+        """What leaves devices, and what is made of it."""
         made: Reports = rows | "Device" >> replace(self.device, wait=self.wait)
         found: Releases = made.reports | "Collector" >> self.collector
         if made.late is not None:
@@ -219,10 +220,8 @@ class PrivateEstimate(beam.PTransform):
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         begun = None if self._budget is None else self._budget.begin(rows, self.identity)
-        made: Reports
-        found: Releases
         halves = self._halves if begun is None else replace(self._halves, wait=begun.then)
-        made, found = rows | "Ask" >> halves
+        made, found = halves.ask(rows)
         if self._budget is not None and begun is not None:
             found = charge(
                 begun,

@@ -326,12 +326,10 @@ def _whole(reports: Any) -> Any:
     return as_event(ComposedReports((reports,)))
 
 
-@dataclass(eq=False, repr=False)
-class AskRounds(beam.PTransform):
-    """Both halves of a release in rounds: rows in, what leaves devices and what is made of it out.
-
-    In: what `encode` takes. Out: `(Reports, Releases)`; the reports of all rounds are in no one
-    collection. A round with too few reports releases nothing, of no round.
+@dataclass(frozen=True, eq=False)
+class AskRounds:
+    """Both halves of a release in rounds. A round with too few reports releases nothing, of no
+    round. The reports of all rounds are in no one collection.
 
     Args:
         plan: of all rounds.
@@ -343,9 +341,6 @@ class AskRounds(beam.PTransform):
         question: name of what is asked, for the record.
         wait: what the blocks of people go through before they are asked, if anything.
 
-    Raises:
-        ValueError: where it is applied, for unbounded data, and for windows that fire more than
-            once.
     """
 
     plan: RoundsPlan
@@ -359,9 +354,13 @@ class AskRounds(beam.PTransform):
     question: str
     wait: Waiting | None = None
 
-    def __post_init__(self) -> None:
-        self._groups = groups_of(self.people)
-        self._least = self.plan.least(self.shuffle.least(None))
+    @property
+    def _groups(self) -> PortableDomain | None:
+        return groups_of(self.people)
+
+    @property
+    def _least(self) -> tuple[int, ...]:
+        return self.plan.least(self.shuffle.least(None))
 
     def worst(self, budget: ChargeTo) -> Any:
         """The event of the dearest release that can happen."""
@@ -369,7 +368,12 @@ class AskRounds(beam.PTransform):
 
         return as_event(self.plan.worst(self._least, budget.honest_fraction))
 
-    def expand(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+    def ask(self, rows: beam.PCollection) -> tuple[Reports, Releases]:
+        """What leaves devices, and what is made of it.
+
+        Raises:
+            ValueError: for unbounded data, and for windows that fire more than once.
+        """
         check_windows("a plan of rounds", rows)
         check_fires_once("a plan of rounds", rows, "a round would be asked under two states")
         if is_streamed(rows):
