@@ -337,7 +337,7 @@ class Golden:
         kept = _kept(self.path(part))
         if recorded and os.environ.get(RECORD) in (part, "all"):
             kept[case] = given
-            _write(self.path(part), kept)
+            _write(self.path(part), {**_read(self.path(part)), case: given})
             return
         assert case in kept, f"{self.path(part).name} knows no case {case!r}: {_HINT}"
         found = list(differences(kept[case], given))
@@ -354,9 +354,8 @@ class Golden:
         cases, kept = set(cases), _kept(self.path(part))
         left = sorted(set(kept) - cases)
         if left and os.environ.get(RECORD) in (part, "all"):
-            for case in left:
-                del kept[case]
-            _write(self.path(part), kept)
+            now = _read(self.path(part))
+            _write(self.path(part), {case: now[case] for case in now if case in cases})
             return
         assert not left, f"{self.path(part).name} has cases that no test makes: {left}"
 
@@ -366,6 +365,10 @@ _HINT = "if that is meant: python -m tests.golden.record numbers, or text"
 
 @cache
 def _kept(path: Path) -> dict[str, Any]:
+    return _read(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 

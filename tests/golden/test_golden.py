@@ -60,7 +60,8 @@ def given() -> Callable[[Case, str], Any]:
             reports = frozen.memoized_reports(patch)
             said = DOORS[door](case)
             numbers = _numbers(folder, before, said, reports)
-            return _undrawn(numbers) if case.drawn else numbers, _text(folder, before, said)
+            numbers = _undrawn(case, numbers) if case.drawn else numbers
+            return numbers, _text(folder, before, said)
 
     return run
 
@@ -162,14 +163,14 @@ def _numbers(folder: Path, before: set[str], said: list[Ran], reports: Any) -> A
     return plain({name: one for name, one in found.items() if one})
 
 
-def _undrawn(numbers: dict[str, Any]) -> dict[str, Any]:
+def _undrawn(case: Case, numbers: dict[str, Any]) -> dict[str, Any]:
     """The same without estimates: of a table, the columns that noise leaves alone."""
-    kept = {}
-    for path, told in numbers.get("content", {}).items():
-        table = path.endswith(".csv")
-        kept[path] = (
-            {k: told[k] for k in ("question", "value", "arm") if k in told} if table else told
-        )
+    if case.name == "bandit":
+        return {key: numbers[key] for key in ("codes", "files")}
+    kept = dict(numbers["content"])
+    for path, told in kept.items():
+        if path.endswith(".csv"):
+            kept[path] = {k: told[k] for k in ("question", "value", "arm") if k in told}
     return {**numbers, "content": kept}
 
 
