@@ -82,5 +82,5 @@ def refused(usage: Usage, console: Console, error: Exception) -> int:
 
 def failed(console: Console, code: int, message: str) -> int:
     """Say why, in red; gives the exit code."""
-    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
+    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True, emoji=False)
     return code

@@ -368,6 +368,9 @@ def _in_words_of_python(usage: Usage) -> Iterator[None]:
     try:
         yield
     except (SettingError, OutputError, NothingReleasedError, JobError) as error:
-        said = re.sub(r"--([a-z][a-z-]*[a-z])", lambda f: names.get(f[1], f[0]), str(error))
+        said = error.said(usage.flag_of) if isinstance(error, SettingError) else str(error)
+        said = re.sub(r"--([a-z][a-z-]*[a-z])", lambda f: names.get(f[1], f[0]), said)
+        if isinstance(error, SettingError):
+            raise SettingError(said) from None
         error.args = (said,)
         raise
