@@ -18,7 +18,7 @@ from unittest import mock
 import attr
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.ledger import BudgetLedger, LedgerState, kinds, opening, reserving
+from beam_ldp.ledger import BudgetLedger, LedgerState, kinds
 from beam_ldp.ledger.charges import release_key
 from beam_ldp.ledger.connection import CHECKPOINT_EVERY
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
@@ -60,8 +60,8 @@ def stand_in_prices():
         return prices[orders]
 
     with (
-        mock.patch.object(reserving, "loss_of", price),
-        mock.patch.object(opening, "loss_of", price),
+        mock.patch("beam_ldp.ledger.ledger.loss_of", price),
+        mock.patch("beam_ldp.ledger.admission.loss_of", price),
     ):
         yield
 

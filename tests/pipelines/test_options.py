@@ -139,8 +139,11 @@ def test_help_shows_what_one_needs_and_help_all_the_rest(program: str) -> None:
 
 USAGES = {
     found.name: found
-    for module in pkgutil.iter_modules(usages.__path__)
-    for found in vars(import_module(f"{usages.__name__}.{module.name}")).values()
+    for module in (
+        "beam_ldp.decisions.commands.usage",
+        *(f"{usages.__name__}.{module.name}" for module in pkgutil.iter_modules(usages.__path__)),
+    )
+    for found in vars(import_module(module)).values()
     if isinstance(found, usages.Usage)
 }
 
@@ -148,7 +151,7 @@ USAGES = {
 @pytest.mark.parametrize("program", sorted(USAGES))
 def test_help_names_no_setting_that_the_program_lacks(program: str) -> None:
     """Settings are shared by programs, and what one says of another must be there."""
-    assert len(USAGES) >= 15
+    assert len(USAGES) >= 18
     told = " ".join(help_text(USAGES[program], everything=True).split())
     names = {f"{part.home}.{name}" for usage in USAGES.values() for part, name, _ in usage}
     assert "release.key_file" in names

@@ -74,7 +74,7 @@ def test_of_a_killed_writer_nothing_is_read_and_its_retry_is_whole(
 
     leave(place, [1, 2])
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", killed)
+        patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             leave(place, [3, 4])
     assert audited(place).people.people == 2
