@@ -121,7 +121,7 @@ BOUNDING = {
     "mean": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
     "bandit": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
     "user-mean": (
-        "Estimate/Mean per person/Bring persons together/GroupByKey",
+        "Estimate/Reduce/Bring persons together/GroupByKey",
         "PersonSums",
     ),
 }
