@@ -16,7 +16,7 @@ from tests.golden.frozen import NUMBERS
 from tests.golden.rounds import KINDS, SEARCHES, USER_MEANS
 from tests.golden.stores import Sharing
 
-pytestmark = pytest.mark.pipeline
+pytestmark = pytest.mark.e2e
 
 GOLDEN = Sharing("rounds")
 

@@ -14,7 +14,7 @@ from tests.golden.frozen import NUMBERS, TEXT, Plain
 from tests.golden.stores import RECORDING, Sharing
 from tests.golden.streams import KEPT, rows
 
-pytestmark = pytest.mark.pipeline
+pytestmark = pytest.mark.e2e
 
 GOLDEN = Sharing("streams")
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {

@@ -220,7 +220,7 @@ def _estimated(found: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.pipeline
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", [*RELEASES, *YAML])
 def test_doors_of_beam(name: str, given: Callable[[str], Any]) -> None:
     found = given(name)

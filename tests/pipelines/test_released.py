@@ -351,14 +351,22 @@ def test_numbers_and_arrays_of_numpy_and_pandas_are_arguments() -> None:
         assert found == plain and type(found) is type(plain)
 
 
+def names_of_views() -> pa.Array:
+    """A dictionary of text that stands elsewhere: such types came with Arrow 16."""
+    return pa.DictionaryArray.from_arrays(
+        pa.array([0, 1], pa.int8()), pa.array(["a", "b"], pa.string_view())
+    )
+
+
 @pytest.mark.parametrize(
     "column",
     [
-        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()),
-                                       pa.array(["a", "b"], pa.string_view())),
-        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["a", "b"])),
+        *([names_of_views()] if hasattr(pa, "string_view") else []),
+        pa.RunEndEncodedArray.from_arrays(
+            [1, 2], ["a", "b"], pa.run_end_encoded(pa.int32(), pa.string())
+        ),
     ],
-)  # fmt: skip
+)
 def test_types_that_parquet_does_not_give_back_are_named(column: pa.Array) -> None:
     with (
         pytest.raises(ValueError, match="^column c has the type .*cast it"),
