@@ -71,7 +71,8 @@ class PrivateUserMean(PrivateEstimate):
         columns: names of the columns of numbers (or of one column of lists).
         bad_rows: as in `EncodeVectors`.
         question: name of what is asked, for the record.
-        how: `people` (a person is in the group of most of the own rows), `shuffle`, `noise`,
+        how: `people` (a person is in the group of most of the own rows: which, is public, and a
+            change of it is not protected), `shuffle`, `noise`,
             `privacy`, `min_reports`, `privacy_unit`, `budget`, as in `PrivateEstimate`. Where a
             round asks a part of the people, its gate is that part less five standard deviations.
 

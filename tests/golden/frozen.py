@@ -307,6 +307,10 @@ def _of_no_process(body: dict[str, Any]) -> dict[str, Any]:
 # What was given once -------------------------------------------------------------------------
 
 
+class Differs(AssertionError):
+    """What a case gives is not what is frozen of it."""
+
+
 @dataclass(frozen=True)
 class Golden:
     """A pair of files of what cases gave."""
@@ -331,7 +335,7 @@ class Golden:
             recorded: False for another way to the same, which is only compared.
 
         Raises:
-            AssertionError: names the first key that differs, and what is and was there.
+            Differs: names the first key that differs, and what is and was there.
         """
         given = json.loads(json.dumps(_rounded(given)))
         kept = _kept(self.path(part))
@@ -344,7 +348,7 @@ class Golden:
         if found:
             where, old, new = found[0]
             more = f"\n  and {len(found) - 1} more: " + ", ".join(w for w, _, _ in found[1:6])
-            raise AssertionError(
+            raise Differs(
                 f"{self.path(part).name}, case {case!r}, at {where or 'the whole'}:\n"
                 f"  frozen: {old}\n  now:    {new}{more if len(found) > 1 else ''}\n({_HINT})"
             )

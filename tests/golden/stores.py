@@ -77,7 +77,7 @@ class Sharing(Golden):
                 told = "\n".join(
                     f"  {w}\n    frozen: {a}\n    now:    {b}" for w, a, b in found[:5]
                 )
-                raise AssertionError(
+                raise frozen.Differs(
                     f"{self.path(part).name}, case {case!r}, {len(found)} differences:\n{told}"
                 )
 

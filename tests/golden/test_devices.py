@@ -84,7 +84,7 @@ def check_envelopes(name: str, release: dict[str, Any], sent: Path, *, memoized:
     for i, (old, new) in enumerate(zip(kept, now)):
         if old != new:
             at = next((at for at, pair in enumerate(zip(old, new)) if pair[0] != pair[1]), 0)
-            raise AssertionError(
+            raise frozen.Differs(
                 f"devices/{path.name}: envelope {i} of {len(kept)} differs from byte {at} on:\n"
                 f"  frozen: {old[at:].hex()}\n  now:    {new[at:].hex()}"
             )
