@@ -106,8 +106,12 @@ def test_a_batch_is_served_and_what_is_known_is_shown(site: Site) -> None:
     assert re.search(r'id="action">(blue|red)<', page) and "Thank you!" in page
     decided = state(site.folder)["decided"]
     assert [one["people"] for one in decided] == [230] and not rewards.exists()
-    page = site.browse()
-    assert "Batch 2 asks 680 people; best so far: red" in page
+    shown = "Batch 2 asks 680 people; best so far: red"
+    for _ in range(5):  # on a busy machine the browser prints the page before its last answer came
+        page = site.browse()
+        if shown in page:
+            break
+    assert shown in page
     assert "I want it" in page and re.search(r'<img src="picture"', page)
     assert site.get("picture") == (site.folder / "service/batch-1/plot.png").read_bytes()
     log = (site.folder / "log").read_text()
