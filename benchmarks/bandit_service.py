@@ -22,8 +22,8 @@ from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.decisions.stages.reward_sums import PrivateSums
 from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.pipelines.flags import whole
-from beam_ldp.pipelines.jobs.results import RELEASES, WriteResults, read_all
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.worker_results import RELEASES, WriteResults, read_all
 from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release

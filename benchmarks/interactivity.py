@@ -19,7 +19,11 @@ from typing import Any
 
 from scipy import stats
 
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.planning.ranges import plan_ranges
+from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.frequency import SubsetSelection
+from beam_ldp.randomizers.hierarchy import rare_variance
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -30,10 +34,6 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     png,
 )
-from beam_ldp.planning.ranges import plan_ranges
-from beam_ldp.randomizers.domain import Bins
-from beam_ldp.randomizers.frequency import SubsetSelection
-from beam_ldp.randomizers.hierarchy import rare_variance
 from beam_ldp.research.interactivity.descents import separation_depth
 from beam_ldp.research.interactivity.places import PlaceSearch
 from beam_ldp.research.interactivity.quantiles import QuantileSearch

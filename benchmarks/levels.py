@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.randomizers.frequency.refinable_response import BinaryLevels
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -25,7 +26,6 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     png,
 )
-from beam_ldp.randomizers.frequency.refinable_response import BinaryLevels
 
 LARGEST = 1.0  # Figure 7.9: two readers, the other one's level varies
 SMALLER = (0.01, 0.25, 0.5, 0.75, 0.9, 0.99)

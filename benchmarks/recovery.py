@@ -16,7 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.randomizers.frequency.recoverable_keys import StoredKeys
+from beam_ldp.randomizers.frequency.recoverable_response import (
+    RecoverableResponse,
+    least_key_entropy,
+)
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -26,11 +31,6 @@ from beam_ldp.pipelines.views.pictures import (
     bare,
     figure_with,
     png,
-)
-from beam_ldp.randomizers.frequency.recoverable_keys import StoredKeys
-from beam_ldp.randomizers.frequency.recoverable_response import (
-    RecoverableResponse,
-    least_key_entropy,
 )
 
 SIZES = (10, 100, 1000)

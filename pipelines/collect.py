@@ -12,7 +12,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_ldp.accounting.prices import expected_price, price_as_json, price_of
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectMean,
@@ -29,7 +29,6 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceWordsQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.choice import check_postprocess, rare_error
 from beam_ldp.pipelines.frequencies.numbers import (
     NumberQuestion,
@@ -40,17 +39,18 @@ from beam_ldp.pipelines.frequencies.numbers import (
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
+from beam_ldp.planning.mechanisms import mechanism_of
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
+from beam_ldp.release.beam_job import Outputs
+from beam_ldp.release.job import need, section_from
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.question import Question
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
 from beam_ldp.transforms.levels import reader_levels, refinable
 
@@ -251,7 +251,7 @@ def _number_question(told: dict[str, Any], asked: DeviceQuestion | None) -> Numb
     return wanted
 
 
-PROGRAM = run.program_of(Collect)
+PROGRAM = programs.program_of(Collect)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from beam_ldp.pipelines.flags import print_help
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.settings.usage import Usage
 
 GROUP = "beam_ldp.commands"  # of entry points
 
@@ -193,7 +193,7 @@ def asked_on_devices(usage: Usage, question: Mapping[str, Any]) -> Usage | None:
 
 def program_of(usage: Usage) -> Any:
     """The `Program` of that usage; this loads Beam."""
-    from beam_ldp.pipelines.jobs.lean import load_beam
+    from beam_ldp.fast_start import load_beam
 
     load_beam()
     return loaded(f"{usage.module}:PROGRAM")

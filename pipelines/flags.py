@@ -7,43 +7,17 @@ mistyped `--epsilon` would run with the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import click
 
-from beam_ldp.pipelines.usage import Usage
 from beam_ldp.settings.fields import SWITCH, Setting, SettingError, read_setting
+from beam_ldp.settings.usage import Arguments, Usage
 
 _COMMAND = TypeVar("_COMMAND", bound=Callable[..., Any])
 NOT_BEAMS = ("dry-run",)  # whose name with an underscore is a flag of Beam's
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """What somebody asked for, before any rule is checked.
-
-    Attributes:
-        settings: by section and field, read; only those that were given.
-        beam_flags: what is left, for Beam.
-    """
-
-    settings: dict[str, dict[str, Any]]
-    beam_flags: list[str]
-
-    def __getitem__(self, home: str) -> dict[str, Any]:
-        return self.settings.get(home, {})
-
-    def action(self, name: str) -> bool:
-        """Whether this `Action` was asked for."""
-        return bool(self[""].get(name))
-
-    def over(self, other: Arguments) -> Arguments:
-        """These settings, and those of `other` that are not among them."""
-        homes = dict.fromkeys([*other.settings, *self.settings])
-        return Arguments({home: {**other[home], **self[home]} for home in homes}, self.beam_flags)
 
 
 def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
@@ -82,7 +56,7 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
 def _check_left_over(usage: Usage, left_over: list[str]) -> None:
     known = [f"--{about.flag}" for _, _, about in usage]
     if usage.runs_on_beam:
-        from beam_ldp.pipelines.jobs.job import check_beam_flags
+        from beam_ldp.release.beam_job import check_beam_flags
 
         check_beam_flags(left_over, known)
         return
@@ -133,35 +107,11 @@ def format_option(command: _COMMAND) -> _COMMAND:
     )(command)  # fmt: skip
 
 
-@contextmanager
-def ledger_errors(
-    usage: type[Exception] = click.UsageError, exceeded: type[Exception] | None = None
-) -> Iterator[None]:
-    """What a ledger refuses becomes an error that says what to do.
+def ledger_errors() -> AbstractContextManager[None]:
+    """What a ledger refuses, as Click says it."""
+    from beam_ldp.release import reserving
 
-    Args:
-        usage: raised if its packages are missing, or it is not there, damaged, or not for this.
-        exceeded: raised if the budget does not allow it; default: the same.
-    """
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-    except ImportError:
-        raise usage(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-    try:
-        yield
-    except BudgetExceededError as error:
-        raise (exceeded or usage)(str(error)) from None
-    except LedgerCorruptedError as error:
-        raise usage(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
-    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise usage(str(error)) from None
+    return reserving.ledger_errors(click.UsageError, click.UsageError)
 
 
 def whole(text: str) -> int:

@@ -14,26 +14,26 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
-from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
-from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
-from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import Program
-from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.settings import need, section_from, with_files
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.checks import Job
+from beam_ldp.release.inputs.public_lists import groups_of, lists_of
+from beam_ldp.release.job import need, section_from, with_files
+from beam_ldp.release.planner import Choice
+from beam_ldp.release.question import Answer, Question
+from beam_ldp.release.record import PrivacyRecord
+from beam_ldp.release.reserving import ledger_url
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.queries import FrequencyQuery, Query
@@ -203,13 +203,13 @@ def postprocessed(release: Release, method: Any) -> Release:
 def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
     if not given["stream"].get("on"):
-        return run.to_check(Frequency, given)
+        return programs.to_check(Frequency, given)
     from beam_ldp.pipelines import stream
 
     return stream.to_check(given)
 
 
-PROGRAM = Program(USAGE, partial(run.run_and_show, Frequency), _check)
+PROGRAM = Program(USAGE, partial(programs.run_and_show, Frequency), _check)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -12,11 +12,8 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.usage.heavy_hitters import USAGE
 from beam_ldp.pipelines.words.answer import WordAnswer, words_above
 from beam_ldp.pipelines.words.choice import (
@@ -26,6 +23,9 @@ from beam_ldp.pipelines.words.choice import (
     check_words,
     levels_of,
 )
+from beam_ldp.release.planner import Choice
+from beam_ldp.release.question import Answer, Question
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
 
@@ -103,7 +103,7 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
         return WordAnswer(release, self.settings.output.top, truth)
 
 
-PROGRAM = run.program_of(FrequentWords)
+PROGRAM = programs.program_of(FrequentWords)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from beam_ldp.pipelines.commands import (
     usage_of,
     usage_or_none,
 )
-from beam_ldp.pipelines.flags import Arguments, read_flags
-from beam_ldp.pipelines.usage import Part, Usage
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
 from beam_ldp.settings.sections import FORMATS, MAX_LOCAL_EPSILON
+from beam_ldp.settings.usage import Arguments, Part, Usage
 
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"

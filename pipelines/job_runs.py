@@ -10,9 +10,9 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.pipelines.commands import program_of, usage_of
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.job_files import job_schema, jobs_to_run
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,12 +79,12 @@ def _check_all(jobs: list[tuple[str, Arguments]], console: Console) -> int:
     """Of several releases none is made where another one is refused; the exit code."""
     if any(given.action("print_job") or given.action("only_plan") for _, given in jobs):
         return DONE
-    from beam_ldp.pipelines import checks, programs
+    from beam_ldp.pipelines import programs
 
-    found = [one for name, given in jobs for one in checks.of_program(name, given)]
+    found = [one for name, given in jobs for one in programs.checks_of(name, given)]
     for finding in found:
         if finding.refusal is not None:
-            return programs.failed(console, checks.exit_code(found), f"error: {finding.said}")
+            return programs.failed(console, programs.exit_code(found), f"error: {finding.said}")
     return DONE
 
 

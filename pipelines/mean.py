@@ -13,11 +13,8 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.heads import choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view, picture_shape
 from beam_ldp.pipelines.means.choice import (
     MeanChoice,
@@ -29,13 +26,16 @@ from beam_ldp.pipelines.means.choice import (
     local_price,
     shape_of,
 )
-from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.gates import gate_length
-from beam_ldp.pipelines.records.record import MeanRecord
-from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage.mean import USAGE
+from beam_ldp.release.gates import gate_length
+from beam_ldp.release.inputs.previews import choose_fields, dimension_of, read_fields
+from beam_ldp.release.inputs.sources import InputFileError
+from beam_ldp.release.job import S
+from beam_ldp.release.planner import Choice
+from beam_ldp.release.question import Question
+from beam_ldp.release.record import MeanRecord
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import MeanQuery, Query
@@ -169,7 +169,7 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
         return MeanAnswer(release, view, self.settings.output.top, comparison)
 
 
-PROGRAM = run.program_of(Mean)
+PROGRAM = programs.program_of(Mean)
 main = PROGRAM.main
 
 if __name__ == "__main__":

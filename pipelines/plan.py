@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from beam_ldp.pipelines.commands import usage_of
-from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
+from beam_ldp.pipelines.flags import print_help, read_flags
 from beam_ldp.pipelines.job_files import read_job
-from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import EXPECTED_SHARE
+from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.views.plans import Plans
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     helped = print_help(usage, flags) if usage and (flags or usage is not MECHANISMS) else None
     if helped is not None:
         return helped
-    from beam_ldp.pipelines.records.gates import NothingReleasedError  # half the time of a help
+    from beam_ldp.release.gates import NothingReleasedError  # half the time of a help
 
     console = Console(stderr=True)
     try:
@@ -117,7 +117,7 @@ def say(plans: Sequence[Plans], given: Arguments, job: str = "") -> None:
         given: what was asked for; what is read of it is the same for all releases.
         job: the file that they come from.
     """
-    from beam_ldp.pipelines.views.terminal import printed_json
+    from beam_ldp.release.terminal import printed_json
 
     asked = given[""]
     workers, price = asked.get("workers"), asked.get("price_per_core_hour")
@@ -169,7 +169,7 @@ def _frequency(given: Arguments, usage: Usage) -> Plans:
     from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
     from beam_ldp.pipelines.frequencies.plans import plans_for
     from beam_ldp.pipelines.frequencies.questions import ListSize
-    from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
+    from beam_ldp.release.inputs.public_lists import groups_of, lists_of
 
     sizes, count = given["sizes"].get("domain_size", ()), given["sizes"].get("groups")
     if any(size < 1 for size in sizes):
@@ -228,7 +228,7 @@ def _mean(given: Arguments, usage: Usage) -> Plans:
 def _promised(given: Arguments, usage: Usage) -> Arguments:
     """Without a delta only the local promise is planned; a central target needs one."""
     from beam_ldp.pipelines.means.choice import needed_of_privacy
-    from beam_ldp.pipelines.settings import need
+    from beam_ldp.release.job import need
 
     privacy = given["privacy"]
     if "delta" not in privacy and "epsilon" not in privacy and "local_epsilon" in privacy:
@@ -304,9 +304,9 @@ def _train(given: Arguments, usage: Usage) -> Plans:
 
 def list_mechanisms(given: Arguments) -> None:
     """All mechanisms, in their own words. Raises SettingError."""
-    from beam_ldp.pipelines.mechanisms import described, mechanism_of
     from beam_ldp.pipelines.views.plans import mechanism_table
-    from beam_ldp.pipelines.views.terminal import printed_json
+    from beam_ldp.planning.mechanisms import described, mechanism_of
+    from beam_ldp.release.terminal import printed_json
 
     try:
         for place in given["mechanism"].get("name", ()):
@@ -326,8 +326,8 @@ def list_mechanisms(given: Arguments) -> None:
 
 def say_convergence(given: Arguments) -> None:
     """How close a convex training comes. Raises SettingError."""
-    from beam_ldp.pipelines.settings import need
     from beam_ldp.pipelines.views.convergence import Question
+    from beam_ldp.release.job import need
 
     told, privacy = given["convergence"], given["privacy"]
     need(

@@ -9,19 +9,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
+from beam_ldp.pipelines.commands import program_of as program_named
+from beam_ldp.pipelines.commands import usage_of
+from beam_ldp.pipelines.flags import print_help, read_flags
 from beam_ldp.pipelines.job_files import job_text
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.outputs import OutputError
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.release import checks, runner, terminal
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.outputs import OutputError
+from beam_ldp.release.question import Question, RunResult
+from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -84,3 +91,92 @@ def failed(console: Console, code: int, message: str) -> int:
     """Say why, in red; gives the exit code."""
     console.print(f"[red]{escape(message)}[/red]", soft_wrap=True, emoji=False)
     return code
+
+
+def show(result: RunResult, console: Console) -> None:
+    """Tables for people."""
+    result.answer.show(console)
+    console.print(price_table(result.record))
+    terminal.say_files(console, result.output, result.answer.purposes)
+    if result.bad_rows_file is not None:
+        console.print(
+            f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
+        )
+    terminal.say_logged(console, result.logged)
+
+
+def to_check(program: type[Question[Any]], given: Arguments) -> checks.Job:
+    """What `beam-ldp check` looks at. Raises SettingError."""
+    question = program.of(given)
+    return checks.Job.of(question, question.choose(), given.beam_flags)
+
+
+def program_of(question: type[Question[Any]]) -> Program:
+    """The program that asks such a question."""
+    return Program(question.usage, partial(run_and_show, question), partial(to_check, question))
+
+
+def run_and_show(program: type[Question[Any]], given: Arguments, errors: Console) -> int:
+    """A program as it was told; what came out on stdout, everything else on `errors`."""
+    if (code := program.run_otherwise(given, errors)) is not None:
+        return code
+    result = runner.execute(program.of(given), given.beam_flags, errors)
+    if result is not None and result.question.settings.output.format == "json":
+        print(terminal.printed_json(runner.as_json(result)))
+    elif result is not None:
+        show(result, Console())
+    return DONE
+
+
+def run_flags(
+    program: type[Question[Any]],
+    flags: Sequence[str],
+    console: Console,
+    truth: np.ndarray | None = None,
+    shown: bool = True,
+) -> tuple[int, RunResult | None]:
+    """A program on flags: its exit code, and the result where there is one.
+
+    Args:
+        program: which.
+        flags: as on the command line.
+        console: where progress, warnings and errors go, and the tables where `shown`.
+        truth: what the estimate should be, where that is known.
+        shown: print the result too.
+    """
+    found: list[RunResult] = []
+
+    def run(given: Arguments, console: Console) -> int:
+        result = runner.execute(program.of(given), given.beam_flags, console, truth)
+        if result is not None:
+            found.append(result)
+            if shown:
+                show(result, console)
+        return DONE
+
+    try:
+        given = read_flags(program.usage, flags)
+    except SettingError as error:
+        return refused(program.usage, console, error), None
+    code = Program(program.usage, run, partial(to_check, program)).as_told(given, console)
+    return code, (found[0] if code == DONE and found else None)
+
+
+def checks_of(name: str, given: Arguments) -> list[checks.Finding]:
+    """The checks of a program, by its name in job files, as it was told."""
+    try:
+        job = program_named(usage_of(name)).check(given)
+    except checks.REFUSALS as error:
+        return [checks.Finding("settings", "refused", str(error), error)]
+    return [
+        checks.Finding("settings", "ok", "each is known, and they fit together"),
+        *checks.findings(job),
+    ]
+
+
+def exit_code(found: Sequence[checks.Finding]) -> int:
+    """What the run itself would end with, as far as checks can tell: at the first refusal."""
+    refused = [one.refusal for one in found if one.refusal is not None]
+    if not refused:
+        return DONE
+    return NOTHING_RELEASED if isinstance(refused[0], NothingReleasedError) else MISUSED

@@ -21,24 +21,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from rich.console import Console
 
-from beam_ldp.pipelines import run
-from beam_ldp.pipelines.flags import Arguments
+from beam_ldp.fast_start import remember_signatures
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.inputs.tables import arrow_table, held
-from beam_ldp.pipelines.jobs.lean import remember_signatures
-from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.outputs import FINISHED, OutputError
-from beam_ldp.pipelines.question import Answer, Question, RunResult
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.views.tables import price_table
 from beam_ldp.randomizers.domain import Domain, written
+from beam_ldp.release import runner
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.release.inputs.tables import arrow_table, held
+from beam_ldp.release.job import LEDGER_VARIABLE
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.outputs import FINISHED, OutputError
+from beam_ldp.release.question import Answer, Question, RunResult
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.statement import statement
+from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import Setting, nearest, read_setting
+from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,7 +85,7 @@ class Released:
 
     def plot(self) -> Figure:
         """The picture of the release, as a figure of Matplotlib."""
-        return self.answer.plot(run.price_line(self.privacy))
+        return self.answer.plot(runner.price_line(self.privacy))
 
     def __repr__(self) -> str:
         console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, force_jupyter=False)
@@ -137,8 +136,8 @@ def frequencies(
         ValueError: naming the argument and what is allowed; nothing was read or charged.
         TypeError: for a keyword that is none, or data that is no table.
         NothingReleasedError: if a gate or the budget refuses the release
-            (`beam_ldp.pipelines.records.gates`).
-        JobError: if the job fails (`beam_ldp.pipelines.jobs.watch`).
+            (`beam_ldp.release.gates`).
+        JobError: if the job fails (`beam_ldp.release.job_monitor`).
 
     >>> people = {"uid": list(range(3000)), "answer": ["yes", "no", "no"] * 1000}
     >>> released = frequencies(
@@ -207,13 +206,13 @@ def _release(
     with _in_words_of_python(usage), _input(data, told) as paths, _folder(output) as folder:
         given = arguments(usage, {**told, "input": paths, "output": folder})
         question = program.of(_logged_somewhere(given, output is not None))
-        result = run.execute(question, [], console)
+        result = runner.execute(question, [], console)
     assert result is not None  # which only a dry run has not
     return _released(result, output is not None)
 
 
 def _released(result: RunResult, kept: bool) -> Released:
-    plan = run.plan_line(result.question, result.choice)
+    plan = runner.plan_line(result.question, result.choice)
     output = result.output if kept else None
     return Released(result.answer, result.record, plan, output, result.logged)
 

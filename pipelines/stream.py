@@ -20,25 +20,8 @@ from rich.live import Live
 from rich.markup import escape
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines import outputs, run
-from beam_ldp.pipelines.checks import Job, check_first
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
-from beam_ldp.pipelines.jobs.job import JobOptions, plugin_flags
-from beam_ldp.pipelines.jobs.watch import (
-    JobError,
-    bounded,
-    explain,
-    fail_with_dead_workers,
-    rows_read,
-    state_of,
-)
 from beam_ldp.pipelines.programs import DONE, FAILED
-from beam_ldp.pipelines.records.gates import NothingReleasedError, say_left_out
-from beam_ldp.pipelines.records.interrupted_runs import Note
-from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
 from beam_ldp.pipelines.streams.results import (
     OPENED,
@@ -56,9 +39,25 @@ from beam_ldp.pipelines.streams.results import (
 )
 from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
-from beam_ldp.pipelines.views import terminal
+from beam_ldp.release import outputs, runner, terminal
+from beam_ldp.release.beam_job import JobOptions, plugin_flags
+from beam_ldp.release.checks import Job, check_first
+from beam_ldp.release.gates import NothingReleasedError, say_left_out
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.release.interrupted_runs import Note
+from beam_ldp.release.job import section_from
+from beam_ldp.release.job_monitor import (
+    JobError,
+    bounded,
+    explain,
+    fail_with_dead_workers,
+    rows_read,
+    state_of,
+)
+from beam_ldp.release.reserving import ledger_url
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import MAX_BAD_ROWS
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
 from beam_ldp.transforms.collector.panes import FirstReleases
 from beam_ldp.transforms.device.keyed import read_key
@@ -267,10 +266,10 @@ def run_stream(given: Arguments, console: Console) -> int:
     job = Stream(question, stream)
     told = _told(job, given.beam_flags)
     if question.settings.only_plan:
-        run.say_plan(question, job.choice, told)
+        runner.say_plan(question, job.choice, told)
         return DONE
     check_first(told, console)
-    run.say_plan_line(question, job.choice, console)
+    runner.say_plan_line(question, job.choice, console)
     pipeline = _pipeline(job, given.beam_flags)
     begin(job.folder, job.identity, job.run_id, marked=stream.period is not None)
     leave_note(job.folder, job.note())

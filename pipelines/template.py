@@ -24,10 +24,10 @@ from rich.console import Console
 
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.jobs.job import pipeline_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.reserving import ledger_url
+from beam_ldp.release.beam_job import pipeline_flags
+from beam_ldp.release.question import Question
+from beam_ldp.release.reserving import ledger_url
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.files import paths_matching
 

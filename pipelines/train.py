@@ -18,18 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.checks import Job, check_first, say_checks
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.sources import (
-    InputFileError,
-    RowReader,
-    find_all_files,
-    format_of,
-)
 from beam_ldp.pipelines.programs import DONE, Program
-from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
 from beam_ldp.pipelines.training.facts import known_facts
@@ -45,8 +35,17 @@ from beam_ldp.pipelines.training.view import (
     show,
 )
 from beam_ldp.pipelines.usage.train import USAGE
-from beam_ldp.pipelines.views import terminal
+from beam_ldp.release import outputs, terminal
+from beam_ldp.release.checks import Job, check_first, say_checks
+from beam_ldp.release.inputs.sources import (
+    InputFileError,
+    RowReader,
+    find_all_files,
+    format_of,
+)
+from beam_ldp.release.reserving import would_grant
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import many, verb
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.mean import VectorQuestion
 from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view
 from beam_ldp.pipelines.means.user_choice import (
@@ -22,8 +21,9 @@ from beam_ldp.pipelines.means.user_choice import (
     UserMeanSettings,
     check_user_mean,
 )
-from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.usage.user_mean import USAGE
+from beam_ldp.release.planner import Choice
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.device.encode import EncodeVectors
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.user_means import PrivateUserMean
@@ -93,7 +93,7 @@ def _crowds(release: Release) -> tuple[int, int]:
     return first, second
 
 
-PROGRAM = run.program_of(UserLevelMean)
+PROGRAM = programs.program_of(UserLevelMean)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tests.engines.fixtures import engine, engine_named, engine_options  # noqa:
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
 REQUIRED = "BEAM_LDP_REQUIRE_TOOLS"  # set by `.ci/run`
-RECORDS = "beam_ldp.pipelines.records.record"
+RECORDS = "beam_ldp.release.record"
 LIMIT_SECONDS = 300
 LONG_LIMIT_SECONDS = 900
 

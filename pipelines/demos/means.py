@@ -29,8 +29,8 @@ from beam_ldp.pipelines.demos.tables import (
     write_rows,
 )
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.question import RunResult
-from beam_ldp.pipelines.run import as_json
+from beam_ldp.release.question import RunResult
+from beam_ldp.release.runner import as_json
 
 
 def run(

@@ -10,10 +10,10 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines.run import run_flags
+from beam_ldp.pipelines.programs import run_flags
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.question import Question, RunResult
+    from beam_ldp.release.question import Question, RunResult
 
 
 def run_shown(

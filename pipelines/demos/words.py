@@ -20,8 +20,8 @@ from rich.panel import Panel
 from beam_ldp.pipelines.demos.corpus import Corpus, load_corpus, write_people
 from beam_ldp.pipelines.demos.shown import run_shown
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.question import RunResult
-from beam_ldp.pipelines.run import as_json
+from beam_ldp.release.question import RunResult
+from beam_ldp.release.runner import as_json
 from beam_ldp.release.statement import statement
 
 OTHER = "(other)"

@@ -14,25 +14,24 @@ from rich.console import Console
 
 from beam_ldp.accounting.prices import Price, expected_price
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen, shape_of
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.question import Question, without_groups
-from beam_ldp.pipelines.records.record import MeanRecord
-from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.settings import Q, Settings, absolute, checked, settings_from
-from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.beam_job import Outputs
+from beam_ldp.release.job import Q, Settings, absolute, checked, settings_from
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.question import Question, without_groups
+from beam_ldp.release.record import MeanRecord
+from beam_ldp.release.reserving import ledger_url
 from beam_ldp.settings import Mechanism, Noise, SettingError
 from beam_ldp.settings.sections import MOST_PROMISED
+from beam_ldp.settings.usage import Arguments, Usage
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
 from beam_ldp.transforms.elements.blocks import Release, shuffled_among
 from beam_ldp.transforms.files import write_whole

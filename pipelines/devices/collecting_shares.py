@@ -12,8 +12,8 @@ from beam_ldp.pipelines.devices.collecting import (
 )
 from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     DeviceReports,
@@ -23,20 +22,21 @@ from beam_ldp.pipelines.devices.collecting import (
 from beam_ldp.pipelines.devices.later_levels import later_level
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, release_of_level
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
-from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.outputs import place_columns
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
-from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.answer import SCHEMA, WordAnswer
 from beam_ldp.pipelines.words.choice import WordRecord, asks_of, levels_of
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
+from beam_ldp.release import outputs
+from beam_ldp.release.beam_job import Outputs
+from beam_ldp.release.charging import NoCharge
+from beam_ldp.release.outputs import place_columns
+from beam_ldp.release.pictures import TopList, plot_top, shortened
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.question import Answer
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.word_levels import EstimateLevel
 from beam_ldp.wording import many

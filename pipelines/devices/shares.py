@@ -17,14 +17,14 @@ from beam_ldp.pipelines.devices.values import (
     refuse_decided,
     release_of_mean,
 )
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean, checked_mean
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage import mean, randomize
 from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.composite import bounding_of
 
 # The question -----------------------------------------------------------------------------------

@@ -19,15 +19,12 @@ from beam_ldp.pipelines.devices.questions import (
 )
 from beam_ldp.pipelines.devices.recovery import with_recover_key
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -36,7 +33,10 @@ from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse,
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.release.job import Settings, absolute, need, with_files
+from beam_ldp.release.question import Question
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import DeviceSide
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key

@@ -9,7 +9,6 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
 from beam_ldp.pipelines.devices.release_file import (
@@ -19,17 +18,18 @@ from beam_ldp.pipelines.devices.release_file import (
     release_of_level,
 )
 from beam_ldp.pipelines.devices.values import DeviceValues, is_there
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import checked as checked_settings
-from beam_ldp.pipelines.settings import need, settings_from, with_files
-from beam_ldp.pipelines.usage import TEXT_COLUMN, heavy_hitters, randomize
+from beam_ldp.pipelines.usage import heavy_hitters, randomize
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
 from beam_ldp.pipelines.words.choice import WordSettings, checked_words
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
+from beam_ldp.release import outputs
+from beam_ldp.release.job import checked as checked_settings
+from beam_ldp.release.job import need, settings_from, with_files
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
 from beam_ldp.transforms.composite import bounding_of
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.word_levels import WordsOfLevel

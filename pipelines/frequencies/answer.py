@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.frequencies.parts import Parts, withheld_as_json
-from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
-from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.release.outputs import LEVEL, PLACE, errors_against, place_columns
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -29,7 +29,7 @@ from beam_ldp.pipelines.views.pictures import (
     shortened,
     top_list,
 )
-from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.release.question import Answer
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.wording import many
 

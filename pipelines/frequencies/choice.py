@@ -13,7 +13,6 @@ import numpy as np
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.prices import expected_price
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.numbers import NumberTree, number_question_of
 from beam_ldp.pipelines.frequencies.questions import (
     FrequencySettings,
@@ -24,20 +23,20 @@ from beam_ldp.pipelines.frequencies.questions import (
     columns_of,
     domains_of,
 )
-from beam_ldp.pipelines.inputs.public_lists import check_groups
-from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.settings import Settings, checked, need, section_from, settings_from
-from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan, plan_frequencies
 from beam_ldp.planning.frequencies import variants_of
+from beam_ldp.planning.mechanisms import mechanism_of
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.release.forging import forged_rows
+from beam_ldp.release.inputs.public_lists import check_groups
+from beam_ldp.release.job import Settings, checked, need, section_from, settings_from
+from beam_ldp.release.planner import Choice, Planner, Rows
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import TEXT_COLUMN, Arguments, Usage
 
 
 class FrequencyPlanner(Planner[FrequencySettings]):

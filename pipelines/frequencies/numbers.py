@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.pipelines.frequencies.questions import Survey, SurveyChoice
-from beam_ldp.pipelines.planner import Rows
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan
 from beam_ldp.planning.questions import Design
@@ -18,6 +16,8 @@ from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
+from beam_ldp.release.job import Settings
+from beam_ldp.release.planner import Rows
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:

@@ -25,8 +25,11 @@ from beam_ldp.pipelines.frequencies.answer import (
 )
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 from beam_ldp.pipelines.frequencies.parts import Parts
-from beam_ldp.pipelines.outputs import LEVEL, PLACE, as_csv, place_columns
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
+from beam_ldp.randomizers.questions import Questions
+from beam_ldp.release.outputs import LEVEL, PLACE, as_csv, place_columns
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -35,10 +38,7 @@ from beam_ldp.pipelines.views.pictures import (
     bare,
     figure_with,
 )
-from beam_ldp.pipelines.views.pictures import TRUTH as MARK
-from beam_ldp.randomizers.estimate import readable
-from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
-from beam_ldp.randomizers.questions import Questions
+from beam_ldp.release.pictures import TRUTH as MARK
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import Any
 
 from beam_ldp.accounting.prices import Price, price_as_json
 from beam_ldp.accounting.reports import crowd_of, hidden_users
-from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_reports
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
+from beam_ldp.release.gates import NothingReleasedError, gate_reports
+from beam_ldp.release.job import Settings
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 

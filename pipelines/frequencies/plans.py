@@ -13,8 +13,6 @@ from rich.table import Table
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, plans_of, rare_error
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import designs_of
-from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans
 from beam_ldp.planning import Plan
 from beam_ldp.planning.frequencies import LeastErrors, least_errors
@@ -22,6 +20,8 @@ from beam_ldp.planning.questions import rare_errors
 from beam_ldp.planning.ranges import range_errors
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.release.forging import forged_cell, forged_moves
+from beam_ldp.release.job import Settings
+from beam_ldp.release.planner import Choice
 from beam_ldp.wording import number
 
 

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from beam_ldp.accounting.prices import expected_price
-from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan
+from beam_ldp.planning.mechanisms import mechanism_of
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
@@ -30,6 +28,8 @@ from beam_ldp.planning.questions import (
 from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
+from beam_ldp.release.job import Settings
+from beam_ldp.release.planner import Choice, Rows
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:

@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
-from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.randomizers.estimate import Estimate, readable
+from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.release.outputs import LEVEL, PLACE, errors_against, place_columns
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -29,9 +31,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     shortened,
 )
-from beam_ldp.randomizers.estimate import Estimate, readable
-from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
-from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.release.question import Answer
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:

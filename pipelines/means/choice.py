@@ -15,11 +15,19 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.prices import Price, expected_price
 from beam_ldp.accounting.reports import LocalReports, hidden_users
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.public_lists import read_public, why
-from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.settings import (
+from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.planning import Plan, plan_means
+from beam_ldp.planning.means import MAX_DIMENSION
+from beam_ldp.planning.mechanisms import mechanism_of
+from beam_ldp.randomizers import registry
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean.base import check_radius
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.mean.split_and_mix import MEMOIZED_SHARES
+from beam_ldp.release.forging import forged_rows
+from beam_ldp.release.inputs.public_lists import read_public, why
+from beam_ldp.release.job import (
     S,
     Settings,
     checked,
@@ -28,18 +36,9 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
-from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
-from beam_ldp.pipelines.usage.mean import MeanQuestion
-from beam_ldp.planning import Plan, plan_means
-from beam_ldp.planning.means import MAX_DIMENSION
-from beam_ldp.randomizers import registry
-from beam_ldp.randomizers.estimate import readable
-from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.randomizers.mean.base import check_radius
-from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-from beam_ldp.randomizers.mean.split_and_mix import MEMOIZED_SHARES
-from beam_ldp.release.forging import forged_rows
+from beam_ldp.release.planner import Choice, Planner, Rows
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import TEXT_COLUMN, Arguments, Usage
 from beam_ldp.wording import many, number
 
 MeanSettings = Settings[MeanQuestion]

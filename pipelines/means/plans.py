@@ -11,12 +11,12 @@ from rich.table import Table
 
 from beam_ldp.pipelines.means.attack import attack_row, show_attacks
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
 from beam_ldp.planning import Plan
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.release.forging import forged_as_json, forged_cell, forged_moves
+from beam_ldp.release.job import Settings
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 from beam_ldp.wording import many, number, promise
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from beam_ldp.accounting.prices import Price
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.means.choice import (
     VectorPlanner,
     checked_means,
@@ -17,10 +16,6 @@ from beam_ldp.pipelines.means.choice import (
     radius_of,
     with_columns,
 )
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.records.record import LEVEL, MeanRecord
-from beam_ldp.pipelines.settings import Settings, need, section_from, settings_from
-from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.user_mean import USAGE, UserMeanQuestion
 from beam_ldp.protocols import (
     Ball,
@@ -31,7 +26,11 @@ from beam_ldp.protocols import (
     plan_user_mean,
     user_mean_price,
 )
+from beam_ldp.release.job import Settings, need, section_from, settings_from
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.record import LEVEL, MeanRecord
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 from beam_ldp.wording import number
 
 UserMeanSettings = Settings[UserMeanQuestion]

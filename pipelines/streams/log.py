@@ -33,11 +33,11 @@ from beam_ldp.accounting import ShuffleAccountant, ShuffledDpEvent
 from beam_ldp.accounting.composition.accountant import counts_of
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.reports import with_crowd
-from beam_ldp.pipelines import outputs, run
-from beam_ldp.pipelines.records.charging import YES
-from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
 from beam_ldp.pipelines.streams.results import TABLE, read_folder
-from beam_ldp.pipelines.views.pictures import shortened
+from beam_ldp.release import outputs, runner
+from beam_ldp.release.charging import YES
+from beam_ldp.release.pictures import shortened
+from beam_ldp.release.reserving import NO_LEDGER, SIMULATED
 from beam_ldp.wording import number
 from mlflow_ldp.release import dataset_input
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, LoggedRun, RunLog, tracking_seconds
@@ -143,7 +143,7 @@ class StreamLog:
     def _open(self) -> RunLog:
         job, settings = self._job, self._job.settings
         return RunLog(
-            tracking_uri=run.tracking_uri(
+            tracking_uri=runner.tracking_uri(
                 settings.output,
                 outputs.OutputFolder(settings.output.folder, checked=False),
                 None if (ledger := self._ledger()) is None else ledger.mlflow_uri,

@@ -43,18 +43,18 @@ from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.prices import price_of
 from beam_ldp.pipelines.frequencies.answer import estimate_table
-from beam_ldp.pipelines.jobs.results import bad_row_lines
-from beam_ldp.pipelines.outputs import (
+from beam_ldp.randomizers.estimate import Postprocess
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.gates import BadRows
+from beam_ldp.release.interrupted_runs import Note
+from beam_ldp.release.outputs import (
     SCHEMA_VERSION,
     as_csv,
     as_json,
     private_folder,
     write_private,
 )
-from beam_ldp.pipelines.records.gates import BadRows
-from beam_ldp.pipelines.records.interrupted_runs import Note
-from beam_ldp.randomizers.estimate import Postprocess
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.worker_results import bad_row_lines
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain

@@ -32,7 +32,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden, refuse_tables
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden, refuse_tables
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.files import matching
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines.records import reserving
-from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import reserving
+from beam_ldp.release.charging import NoCharge
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.wording import many
 
 if TYPE_CHECKING:

@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.job_files import job_content, jobs_of
-from beam_ldp.pipelines.records import reserving
-from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
-from beam_ldp.pipelines.records.interrupted_runs import (
+from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import outputs, reserving
+from beam_ldp.release.charging import NoCharge, RunCharge
+from beam_ldp.release.interrupted_runs import (
     BEGUN,
     WITHHELD,
     BegunRounds,
@@ -47,9 +47,8 @@ from beam_ldp.pipelines.records.interrupted_runs import (
     replace_file,
     was_put_back,
 )
-from beam_ldp.pipelines.usage.train import USAGE
-from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import many
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import Any, cast
 from rich.console import Console
 
 import mlflow_ldp
-from beam_ldp.pipelines import outputs, run
-from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.checkpoints import address_of
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import outputs, runner
+from beam_ldp.release.charging import NoCharge
 from beam_ldp.wording import number
 from mlflow_ldp.runs import IDENTITY_TAG, STAGING_TAG
 from tff_adapters import PrivacyReleaseManager
@@ -117,7 +117,7 @@ def training_log(
 
     assert settings.output.folder is not None
     folder = outputs.OutputFolder(settings.output.folder, checked=False)
-    uri = run.tracking_uri(settings.output, folder, charge.mlflow_uri)
+    uri = runner.tracking_uri(settings.output, folder, charge.mlflow_uri)
     tracker = mlflow_ldp.PrivacyTracker(
         settings.dataset,
         settings.privacy.delta,

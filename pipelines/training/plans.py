@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from beam_ldp.accounting import ShuffleAccountant
-from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.facts import DataFacts, count_parameters, model_of
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
@@ -25,6 +24,7 @@ from beam_ldp.randomizers.mean import (
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.block_mean import BlockMean
+from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import MOST_PROMISED
 from beam_ldp.wording import number

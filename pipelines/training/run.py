@@ -9,10 +9,6 @@ from rich.console import Console
 
 from beam_ldp.federated import TooFewCameError
 from beam_ldp.federated.record import rounds_withheld
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.training.baselines import baselines
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.checkpoints import (
@@ -30,6 +26,10 @@ from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.release import model_bytes, release
 from beam_ldp.pipelines.training.rounds import Kept, check_events, rounds
 from beam_ldp.pipelines.training.view import TrainingResult
+from beam_ldp.release import outputs
+from beam_ldp.release.charging import NoCharge
+from beam_ldp.release.gates import NotPublishedError
+from beam_ldp.release.job_monitor import JobError
 from beam_ldp.wording import many, verb
 from tff_adapters import SamplingMismatchError, UnpricedFlowError, flows_of
 from tff_adapters.compat import end_workers

@@ -9,8 +9,6 @@ from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.federated.idx import holds_idx
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.settings import Settings, check_dataset_named, need, settings_from
 from beam_ldp.pipelines.usage.train import (
     ADAPED,
     ADAPTIVE,
@@ -28,8 +26,10 @@ from beam_ldp.pipelines.usage.train import (
     ServerNoise,
     TrainingQuestion,
 )
+from beam_ldp.release.job import Settings, check_dataset_named, need, settings_from
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import POSITIVE, settings_of
+from beam_ldp.settings.usage import Arguments
 
 # Settings that only some algorithms have.
 _ONLY: dict[str, tuple[str, ...]] = {

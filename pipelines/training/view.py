@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
-from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.plans import Plans
+from beam_ldp.release import outputs, terminal
 from beam_ldp.release.forging import forged_usually
 from beam_ldp.wording import many, number
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 from beam_ldp.settings.fields import SECONDS, SWITCH, WHOLE, SettingError, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
@@ -18,6 +17,7 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
+from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.frequencies.numbers import NumberQuestion

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beam_ldp.pipelines.usage import OUTPUT, RELEASE, Part, Usage
 from beam_ldp.settings.fields import COUNT, NUMBER, POSITIVE, SWITCH, WHOLE, setting
 from beam_ldp.settings.sections import Charge, Mechanism, Noise, Output, Privacy
+from beam_ldp.settings.usage import OUTPUT, RELEASE, Part, Usage
 
 ALGORITHMS = CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = (
     "cldp-sgd", "fedavg", "adaped", "local-central",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.settings.fields import NUMBER, WHOLE, Kind, setting
 from beam_ldp.settings.sections import (
@@ -17,6 +16,7 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
+from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 
 
 def _numbers(value: Any) -> tuple[float, ...]:

@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.planner import Choice, Planner
-from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
+from beam_ldp.planning.mechanisms import mechanism_of
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.job import Settings
+from beam_ldp.release.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -29,10 +31,8 @@ from beam_ldp.pipelines.views.pictures import (
     label_ends,
     png,
 )
-from beam_ldp.pipelines.views.tables import plan_table
-from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
-from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.planner import Choice, Planner
+from beam_ldp.release.tables import plan_table
 from beam_ldp.settings import SettingError
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.outputs import PLACE, place_columns
-from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.choice import share
 from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.randomizers.domain import OTHER
+from beam_ldp.release.outputs import PLACE, place_columns
+from beam_ldp.release.pictures import TopList, plot_top, shortened
+from beam_ldp.release.question import Answer
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.wording import many
 

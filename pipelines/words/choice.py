@@ -11,10 +11,11 @@ import numpy as np
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.planner import Choice, Planner, Rows
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.settings import (
+from beam_ldp.pipelines.usage.heavy_hitters import USAGE, WordQuestion
+from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
+from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.job import (
     Settings,
     checked,
     need,
@@ -22,12 +23,10 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
-from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
-from beam_ldp.pipelines.usage.heavy_hitters import USAGE, WordQuestion
-from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
-from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
-from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.planner import Choice, Planner, Rows
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import TEXT_COLUMN, Arguments, Usage
 from beam_ldp.wording import many, number
 
 WordSettings = Settings[WordQuestion]

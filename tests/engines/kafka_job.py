@@ -12,7 +12,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
 from apache_beam.transforms.window import FixedWindows
 
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.streams.results import (
     Pricing,
     WriteStreamBadRows,
@@ -22,6 +21,7 @@ from beam_ldp.pipelines.streams.results import (
 from beam_ldp.pipelines.streams.source import Message, MessagesToTables
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
 from beam_ldp.transforms.elements.portable import PortableDomain

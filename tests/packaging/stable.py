@@ -121,9 +121,9 @@ def everything() -> dict[str, Any]:
     from beam_ldp.pipelines.devices import collecting as collect_mean
     from beam_ldp.pipelines.frequencies import parts
     from beam_ldp.pipelines.means import user_choice as user_mean_record
-    from beam_ldp.pipelines.records import record
     from beam_ldp.pipelines.words.choice import WordRecord
     from beam_ldp.randomizers import wire
+    from beam_ldp.release import record
     from beam_ldp.transforms.elements.stages import METRICS
 
     kinds = (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_ldp.pipelines import run
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.means.answer import MeanAnswer
+from beam_ldp.release import runner
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -17,5 +17,5 @@ def plain_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for answer in (FrequencyAnswer, MeanAnswer, PartsAnswer):
             patch.setattr(answer, "plot", lambda *_: None)
-        patch.setattr(run, "png", lambda _: b"")
+        patch.setattr(runner, "png", lambda _: b"")
         yield

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import audit
-from beam_ldp.pipelines import checks, programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records import charging, reserving
+from beam_ldp.release import charging, checks, reserving, runner
+from beam_ldp.release.job_monitor import JobError
 from tests.pairs.test_steps import Killed, end_at, meanwhile
 from tests.pairs.world import FREQUENCY, World, instead
 
@@ -137,7 +137,7 @@ def test_a_job_server_that_is_killed_leaves_what_finalize_needs(
         raise JobError("the job server does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.job, "ends_with_launcher", lambda *_: not elsewhere)
+        patch.setattr(runner.job, "ends_with_launcher", lambda *_: not elsewhere)
         patch.setattr(FREQUENCY.question, "collect", lost)
         flags = world.flags(FREQUENCY, memoized=False, tags=False)
         assert world.publish(FREQUENCY, "out", flags) != programs.DONE
@@ -157,8 +157,10 @@ def test_the_same_command_twice_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch, output: str, expected: str
 ) -> None:
     flags = instead(world.flags(FREQUENCY, tags=False), run_id=None)
-    again: Callable[[], Any] = lambda: run.run_flags(  # noqa: E731
-        FREQUENCY.question, [*flags, f"--output={world.folder}/{output}"], run.Console(quiet=True)
+    again: Callable[[], Any] = lambda: programs.run_flags(  # noqa: E731
+        FREQUENCY.question,
+        [*flags, f"--output={world.folder}/{output}"],
+        runner.Console(quiet=True),
     )[0]
     if expected == "overtaken":
         again = lambda: world.publish(FREQUENCY, output, flags)  # noqa: E731

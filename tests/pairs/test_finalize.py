@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs, programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.interrupted_runs import Note
+from beam_ldp.release import charging, outputs, runner
+from beam_ldp.release.interrupted_runs import Note
 from tests.memory_files import STORE, MemoryFileSystem
 from tests.pairs.world import FREQUENCY, World
 
@@ -43,7 +43,7 @@ def store() -> Iterator[None]:
 
 def publish(world: World, output: str) -> int:
     flags = [*world.flags(FREQUENCY, memoized=False, tags=False), f"--output={output}"]
-    return run.run_flags(FREQUENCY.question, flags, run.Console(quiet=True))[0]
+    return programs.run_flags(FREQUENCY.question, flags, runner.Console(quiet=True))[0]
 
 
 def finalize(world: World, output: str) -> tuple[int, str]:

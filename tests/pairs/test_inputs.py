@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import check, programs, run
+from beam_ldp.pipelines import check, programs
 from beam_ldp.pipelines.frequency import Frequency
 
 pytestmark = pytest.mark.e2e
@@ -76,7 +76,7 @@ def publish(
     folder: Path, name: str, output: str, *more: str, memoized: bool = True
 ) -> tuple[int, str]:
     console = Console(width=1000, file=io.StringIO())
-    code, _ = run.run_flags(
+    code, _ = programs.run_flags(
         Frequency, [*flags(folder, name, output, memoized), *more], console, shown=False
     )
     return code, console.file.getvalue()  # type: ignore[attr-defined]

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines.records.gates import NotPublishedError
-from beam_ldp.pipelines.records.interrupted_runs import BEGUN, NOTE, BegunRounds, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.checkpoints import (
@@ -25,6 +23,8 @@ from beam_ldp.pipelines.training.checkpoints import (
     Resumed,
     resume,
 )
+from beam_ldp.release.gates import NotPublishedError
+from beam_ldp.release.interrupted_runs import BEGUN, NOTE, BegunRounds, Note
 from tests.pipelines.test_train_checkpoints import DEAD, QUIET, World, flags, plan_of
 
 pytestmark = pytest.mark.exact

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs, programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.interrupted_runs import Note
+from beam_ldp.release import charging, outputs, runner
+from beam_ldp.release.interrupted_runs import Note
 from tests.pairs.world import FREQUENCY, World, instead
 
 pytestmark = pytest.mark.e2e
@@ -35,11 +35,11 @@ def world(tmp_path: Path) -> World:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "nothing was read": (run.job, "run_pipeline"),
-    "an estimate left the workers": (run, "gate_bad_rows"),
+    "nothing was read": (runner.job, "run_pipeline"),
+    "an estimate left the workers": (runner, "gate_bad_rows"),
     "it is finished": (charging, "settle"),
     "it is settled": (outputs.OutputFolder, "publish"),
-    "it is published": (run, "count_people"),
+    "it is published": (runner, "count_people"),
 }
 
 
@@ -51,7 +51,7 @@ def end_at(world: World, flags: list[str], step: str, output: str = "first") -> 
 
     with pytest.MonkeyPatch.context() as patch:
         if step == "nothing was read":
-            from beam_ldp.pipelines.jobs import job
+            from beam_ldp.release import beam_job as job
 
             patch.setattr(job, "run_pipeline", die)
         else:
@@ -192,14 +192,14 @@ def test_the_tracker_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 def meanwhile(patch: pytest.MonkeyPatch, what: Callable[[], Any]) -> Callable[[], list[Any]]:
     """Do something once, in the middle of the next run; gives what came of it."""
     found: list[Any] = []
-    real = run.gate_bad_rows
+    real = runner.gate_bad_rows
 
     def both(*arguments: Any) -> Any:
-        patch.setattr(run, "gate_bad_rows", real)
+        patch.setattr(runner, "gate_bad_rows", real)
         found.append(what())
         return real(*arguments)
 
-    patch.setattr(run, "gate_bad_rows", both)
+    patch.setattr(runner, "gate_bad_rows", both)
     return lambda: found
 
 
@@ -216,7 +216,7 @@ def test_the_same_run_twice_at_once_with_one_output(
     flags = world.flags(FREQUENCY)
     out = [*flags, f"--output={world.folder}/first"]
     second = meanwhile(
-        patch, lambda: run.run_flags(FREQUENCY.question, out, run.Console(quiet=True))[0]
+        patch, lambda: programs.run_flags(FREQUENCY.question, out, runner.Console(quiet=True))[0]
     )
     assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     assert second() == [programs.MISUSED]

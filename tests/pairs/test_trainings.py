@@ -20,12 +20,8 @@ from rich.console import Console
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training import release as release_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
@@ -35,6 +31,9 @@ from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.release import charging, outputs
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.release.interrupted_runs import Note
 from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.e2e

@@ -22,13 +22,13 @@ from rich.console import Console
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.user_mean import UserLevelMean
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.release.question import Question
 
 DELTA = 1e-6
 PEOPLE = 400
@@ -185,7 +185,7 @@ class World:
         out = self.folder / output
         before = out.exists()
         try:
-            code, _ = run.run_flags(
+            code, _ = programs.run_flags(
                 program.question, [*flags, f"--output={out}"], _QUIET, shown=False
             )
         finally:

@@ -21,14 +21,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.ledger import BudgetLedger, Row
-from beam_ldp.pipelines import check, checks, frequency, job_runs, mean, train
-from beam_ldp.pipelines.checks import CHECKS
+from beam_ldp.pipelines import check, frequency, job_runs, mean, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.inputs import heads, sources
-from beam_ldp.pipelines.inputs.heads import HEAD_BYTES, MOST_FILES, read_heads
-from beam_ldp.pipelines.inputs.sources import InputFileError, ReadTable
-from beam_ldp.pipelines.jobs.job import workers_elsewhere
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.release import checks
+from beam_ldp.release.beam_job import workers_elsewhere
+from beam_ldp.release.checks import CHECKS
+from beam_ldp.release.inputs import previews as heads
+from beam_ldp.release.inputs import sources
+from beam_ldp.release.inputs.previews import HEAD_BYTES, MOST_FILES, read_heads
+from beam_ldp.release.inputs.sources import InputFileError, ReadTable
 from beam_ldp.transforms.elements.portable import PortableDomain, UnseenFileError
 
 pytestmark = pytest.mark.exact

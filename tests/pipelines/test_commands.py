@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from beam_ldp.pipelines import check, commands, job_files, job_runs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.settings.usage import Usage
 
 pytestmark = pytest.mark.exact
 
@@ -48,7 +48,7 @@ def shout(flags: list[str]) -> int:
     return 5
 """
 PROGRAM = """
-from beam_ldp.pipelines.checks import Finding
+from beam_ldp.release.checks import Finding
 from beam_ldp.pipelines.programs import Program
 from beam_ldp.settings import SettingError
 from theirs import USAGE

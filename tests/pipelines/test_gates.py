@@ -15,9 +15,9 @@ from rich.console import Console
 from beam_ldp.accounting import PrivacyBound, shuffled_event
 from beam_ldp.accounting.prices import Price, price_as_json, price_of
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts
-from beam_ldp.pipelines.jobs.results import bad_row_lines
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.gates import (
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.gates import (
     BadRows,
     NothingReleasedError,
     gate_bad_rows,
@@ -26,9 +26,9 @@ from beam_ldp.pipelines.records.gates import (
     say_left_out,
     weak_warnings,
 )
-from beam_ldp.pipelines.settings import Settings
-from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.job import Settings
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.worker_results import bad_row_lines
 from beam_ldp.settings import Noise, Output, People, Privacy, Shuffling, Source
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, WithheldRelease
 

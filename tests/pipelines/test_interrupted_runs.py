@@ -21,15 +21,15 @@ from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency, main
-from beam_ldp.pipelines.jobs.job import ends_with_launcher
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.interrupted_runs import (
+from beam_ldp.release.beam_job import ends_with_launcher
+from beam_ldp.release.interrupted_runs import (
     NOTE,
     Note,
     RoundsPrice,
     find_interrupted_runs,
 )
-from beam_ldp.pipelines.records.publishing import take
+from beam_ldp.release.publishing import take
 from tests.ledger.asked import asked
 from tests.warm import run_warm
 
@@ -38,9 +38,9 @@ EVENT = LocalRandomizerDpEvent(0.5)
 # Where the launcher dies: nothing left the workers; an estimate did; all is finished, and published
 # as soon as it is settled. (`tests/pairs` stops runs at every step, without processes.)
 KILLS = {
-    "before": "beam_ldp.pipelines.jobs.job.run_pipeline",
-    "after": "beam_ldp.pipelines.run.gate_bad_rows",
-    "finished": "beam_ldp.pipelines.records.charging.settle",
+    "before": "beam_ldp.release.beam_job.run_pipeline",
+    "after": "beam_ldp.release.runner.gate_bad_rows",
+    "finished": "beam_ldp.release.charging.settle",
 }
 
 PROGRAM = """

@@ -12,7 +12,7 @@ import yaml
 
 from beam_ldp.pipelines import cli, job_runs
 from beam_ldp.pipelines.commands import PROGRAMS, usage_of
-from beam_ldp.pipelines.flags import Arguments, read_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import (
     job_schema,
@@ -23,6 +23,7 @@ from beam_ldp.pipelines.job_files import (
 )
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import read_setting
+from beam_ldp.settings.usage import Arguments
 
 pytestmark = pytest.mark.e2e
 

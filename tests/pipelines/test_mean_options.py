@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.inputs.heads import Field, choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.inputs.line_formats import read_json_lines
-from beam_ldp.pipelines.inputs.sources import InputFileError, RowGroups, read_row_groups
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings
+from beam_ldp.release.inputs.line_formats import read_json_lines
+from beam_ldp.release.inputs.previews import Field, choose_fields, dimension_of, read_fields
+from beam_ldp.release.inputs.sources import InputFileError, RowGroups, read_row_groups
 from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.exact
@@ -259,7 +259,7 @@ def test_no_lists_where_a_value_is_one_field() -> None:
 
 def test_long_rows_come_in_short_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of 784 numbers per row would take 3 GiB where one of single numbers takes 4 MiB."""
-    from beam_ldp.pipelines.inputs import sources
+    from beam_ldp.release.inputs import sources
 
     monkeypatch.setattr(sources, "NUMBERS_PER_BATCH", 1000)
     pq.write_table(pa.table({"v": list(range(250))}), tmp_path / "x.parquet")

@@ -19,9 +19,10 @@ import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.frequencies.answer import estimate_table
-from beam_ldp.pipelines.outputs import (
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.release import outputs
+from beam_ldp.release.outputs import (
     MANIFEST,
     OutputError,
     OutputFolder,
@@ -29,7 +30,6 @@ from beam_ldp.pipelines.outputs import (
     as_json,
     as_parquet,
 )
-from beam_ldp.randomizers.estimate import Estimate
 
 COLUMNS = [
     "question", "group", "window_start", "window_end", "value",

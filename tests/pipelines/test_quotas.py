@@ -15,10 +15,10 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.prices import Price
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.records.reserving import charge_to, reserve
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.stream import Stream
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.job import Settings
+from beam_ldp.release.reserving import charge_to, reserve
 from beam_ldp.settings import Charge, Noise, Output, Privacy, SettingError
 from beam_ldp.transforms import ChargeTo
 from tests.ledger.asked import KEY, asked

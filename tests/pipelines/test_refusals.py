@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
-from beam_ldp.pipelines import frequency, run
+from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.jobs.results import WorkerResults
-from beam_ldp.pipelines.outputs import FolderWriter
-from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release import runner
+from beam_ldp.release.outputs import FolderWriter
+from beam_ldp.release.planner import Choice
+from beam_ldp.release.worker_results import WorkerResults
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from tests.pipelines.test_stream import parsed
@@ -100,19 +101,19 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "whole"),
     [
-        (run.programs, "read_flags", False),
+        (runner.programs, "read_flags", False),
         (frequency.Frequency, "choose", False),
-        (run.reserving, "reserve", False),
+        (runner.reserving, "reserve", False),
         (frequency.Frequency, "collect", False),
         (frequency.Frequency, "gate", False),
-        (run, "gate_price", False),
-        (run.outputs, "as_parquet", False),
-        (run, "statement", False),
-        (run.publishing, "settle", False),
-        (run.publishing, "publish", False),
-        (run, "count_people", True),
-        (run, "log_run", True),
-        (run, "show", True),
+        (runner, "gate_price", False),
+        (runner.outputs, "as_parquet", False),
+        (runner, "statement", False),
+        (runner.publishing, "settle", False),
+        (runner.publishing, "publish", False),
+        (runner, "count_people", True),
+        (runner, "log_run", True),
+        (runner, "show", True),
     ],
 )
 def test_an_interrupt_leaves_a_whole_output_or_none(
@@ -212,9 +213,9 @@ def test_what_is_set_aside_is_the_price_of_the_fewest_honest_people(
 
     def reserve(settings: Any, worst: Any, about: str, **how: Any) -> Any:
         asked.append(worst)
-        return run.NoCharge("no: a test")
+        return runner.NoCharge("no: a test")
 
-    monkeypatch.setattr(run.reserving, "reserve", reserve)
+    monkeypatch.setattr(runner.reserving, "reserve", reserve)
     more = [f"--honest-fraction={fraction}", "--expected-users=100000"]
     assert frequency.main([*colours, *more]) == DONE
     (worst,) = asked

@@ -20,11 +20,11 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import mean as mean_program
 from beam_ldp.pipelines import released
 from beam_ldp.pipelines.frequency import main
-from beam_ldp.pipelines.inputs.tables import arrow_table, held
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release import charging
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.release.inputs.tables import arrow_table, held
 from tests.packaging.doc_blocks import BLOCK
 
 pytestmark = pytest.mark.e2e

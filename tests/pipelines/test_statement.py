@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.pipelines.means.user_choice import UserMeanRecord
-from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.views.tables import price_table
+from beam_ldp.release.record import MeanRecord, PrivacyRecord
 from beam_ldp.release.statement import statement
+from beam_ldp.release.tables import price_table
 
 RECORD = PrivacyRecord(
     question="word",

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.means.user_choice import UserMeanRecord
-from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.words.choice import WordRecord
+from beam_ldp.release.record import MeanRecord, PrivacyRecord
 from beam_ldp.release.registry_entry import TO_FILL_IN, entry, missing
 from beam_ldp.release.statement import statement as said_of
 

@@ -30,7 +30,6 @@ from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
 from beam_ldp.pipelines.streams.log import KINDS, ORDERS, StreamAccountant, StreamProgress
@@ -61,6 +60,7 @@ from beam_ldp.pipelines.streams.source import (
 )
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import SECONDS
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, TableBlock, WithheldRelease

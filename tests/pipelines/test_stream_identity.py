@@ -17,12 +17,9 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
-from beam_ldp.pipelines.checks import findings
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.interrupted_runs import Note
 from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
 from beam_ldp.pipelines.streams.results import (
     OPENED,
@@ -36,6 +33,9 @@ from beam_ldp.pipelines.streams.results import (
     told_of,
 )
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.checks import findings
+from beam_ldp.release.interrupted_runs import Note
+from beam_ldp.release.job_monitor import JobError
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stages import part_of

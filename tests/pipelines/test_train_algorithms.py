@@ -30,7 +30,6 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.losses import released
 from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, settlement
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
@@ -38,6 +37,7 @@ from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import EXAMPLES, USAGE
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
+from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 

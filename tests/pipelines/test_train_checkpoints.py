@@ -20,7 +20,6 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.interrupted_runs import BEGUN, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training.charge import ModelScore, charged
 from beam_ldp.pipelines.training.checkpoints import (
@@ -38,6 +37,7 @@ from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.release.interrupted_runs import BEGUN, Note
 from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.exact

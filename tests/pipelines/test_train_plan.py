@@ -20,7 +20,6 @@ from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import job_runs, programs, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
 from beam_ldp.pipelines.training.facts import (
     DataFacts,
@@ -35,6 +34,7 @@ from beam_ldp.pipelines.training.view import plan_line, say_plan
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from beam_ldp.release.forging import forged_list, forged_usually
+from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from beam_ldp.wording import number

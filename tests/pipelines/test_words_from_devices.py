@@ -25,10 +25,10 @@ from beam_ldp.pipelines.devices.later_levels import LaterLevel
 from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
 from beam_ldp.pipelines.devices.release_file import load_release, release_of_level
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.gates import NotPublishedError
 from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.elements.blocks import ValueBlock

@@ -7,8 +7,8 @@ from typing import Any
 import apache_beam as beam
 
 from beam_ldp.pipelines.devices.collecting import CollectSettings, DeviceReports, count
-from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.planner import Choice, Rows
+from beam_ldp.release.beam_job import Outputs
+from beam_ldp.release.planner import Choice, Rows
 from beam_ldp.transforms.elements.blocks import Release
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 from beam_ldp.pipelines.usage.collect import ReceivedEnvelopes
 from beam_ldp.settings.fields import COUNT, SECONDS, SWITCH, SettingError, setting
 from beam_ldp.settings.sections import (
@@ -19,6 +18,7 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
+from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 
 # beam-ldp ab-test run -----------------------------------------------------------------------------
 

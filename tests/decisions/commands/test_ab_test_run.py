@@ -26,9 +26,10 @@ from beam_ldp.decisions.commands.ab_test.run import Experiment
 from beam_ldp.decisions.commands.usage import RUN
 from beam_ldp.decisions.stages.outcomes import OutcomeQuery
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checks, programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release import checks, runner
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.wording import number
@@ -97,9 +98,9 @@ class Desk:
             named.add("--ledger")
         return [*(flag for flag in usual if flag.split("=")[0] not in named), *more]
 
-    def run(self, output: str, *more: str) -> tuple[int, run.RunResult | None, str]:
+    def run(self, output: str, *more: str) -> tuple[int, runner.RunResult | None, str]:
         said = io.StringIO()
-        code, found = run.run_flags(
+        code, found = programs.run_flags(
             Experiment, self.flags(output, *more), Console(file=said, width=400)
         )
         return code, found, said.getvalue()
@@ -113,7 +114,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, run.RunResult, str]:
+def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, runner.RunResult, str]:
     """A desk after its first verdict, of memoized noise."""
     desk = Desk(tmp_path_factory.mktemp("ab"), two_arms())
     code, found, said = desk.run("first", f"--memoize-key-file={desk.folder}/key")
@@ -121,7 +122,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, run.RunResu
     return desk, found, said
 
 
-def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, run.RunResult, str]) -> None:
+def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, runner.RunResult, str]) -> None:
     desk, found, said = decided
     told = desk.told("first", "verdict.json")
     counts = {arm: ArmCounts(one["people"], one["ones"]) for arm, one in told["counts"][0].items()}
@@ -139,7 +140,7 @@ def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, run.RunResult, s
         assert row["rate_low"] < row["rate"] < row["rate_high"]
 
 
-def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) -> None:
+def test_its_record_and_its_statement(decided: tuple[Desk, runner.RunResult, str]) -> None:
     desk, found, _ = decided
     record = desk.told("first", "privacy.json")
     assert record["statistic"] == "experiment" and record["plan"] == desk.plan.digest
@@ -166,7 +167,7 @@ def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) 
     assert found.answer.errors()["decided"] == 1.0
 
 
-def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, run.RunResult, str]) -> None:
+def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, runner.RunResult, str]) -> None:
     desk, _, _ = decided
     spent = desk.spent
     code, _, said = desk.run("again", f"--memoize-key-file={desk.folder}/key")
@@ -178,7 +179,7 @@ def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, run.RunResul
 
 
 def test_other_reports_are_not_decided_again(
-    decided: tuple[Desk, run.RunResult, str], tmp_path: Path
+    decided: tuple[Desk, runner.RunResult, str], tmp_path: Path
 ) -> None:
     """Fresh noise, the plan under another name, other people: refused, and nothing is charged."""
     desk, _, _ = decided
@@ -268,7 +269,7 @@ def test_one_sample_and_a_simulation(tmp_path: Path) -> None:
     code, found, said = desk.run("out", "--seed=1", "--arm=arm")
     assert code == programs.MISUSED and "--arm is for plans of several arms" in said
     flags = [flag for flag in desk.flags("out", "--seed=1") if not flag.startswith("--arm")]
-    code, found = run.run_flags(Experiment, flags, Console(quiet=True), shown=False)
+    code, found = programs.run_flags(Experiment, flags, Console(quiet=True), shown=False)
     assert code == programs.DONE and found is not None
     assert found.record.simulated and found.record.epsilon is None
     # "teal" and no group are arms that nobody asked for; 806 rows are people with 0 or 1

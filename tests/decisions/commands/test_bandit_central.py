@@ -25,8 +25,8 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.run import price_line
 from beam_ldp.release.registry_entry import entry
+from beam_ldp.release.runner import price_line
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_bandit_service import (

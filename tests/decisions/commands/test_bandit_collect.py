@@ -15,12 +15,13 @@ from beam_ldp.decisions.commands.bandit import collect as bandit_collect
 from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion, release_of
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checks, programs, randomize
+from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.devices.questions import DeviceQuestion
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.job_files import jobs_of
-from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release import checks
+from beam_ldp.release.worker_results import reasons_of
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
 from tests.decisions.commands.told import told
 

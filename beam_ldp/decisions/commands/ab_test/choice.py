@@ -10,9 +10,9 @@ from typing import Any
 from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.commands.usage import RUN, OutcomeQuestion
 from beam_ldp.decisions.stages.outcomes import decision_id, least_reports
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.settings import (
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.job import (
     Settings,
     absolute,
     checked,
@@ -21,10 +21,9 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release.statement import say_by
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 
 say_by(__package__)
 OutcomeSettings = Settings[OutcomeQuestion]

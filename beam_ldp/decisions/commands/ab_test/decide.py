@@ -17,16 +17,16 @@ from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
 from beam_ldp.decisions.commands.ab_test.run import Experiment
 from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import DECIDE, OutcomeQuestion
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     check_collected,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.settings import absolute, need
+from beam_ldp.release.job import absolute, need
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _verdict(design: str, look: int) -> str:
     return str(path.with_name(f"{path.stem}.verdict-{look}"))
 
 
-PROGRAM = run.program_of(DecideReports)
+PROGRAM = programs.program_of(DecideReports)
 main = PROGRAM.main
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.settings import SettingError
 
 Counts = Mapping[str, ArmCounts]

@@ -11,12 +11,12 @@ from beam_ldp.decisions.stages.outcomes import outcome_digest
 from beam_ldp.pipelines.devices.questions import DeviceQuestion, names_in
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import DeviceValues, check_new, terms_of
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 
 @dataclass(frozen=True)

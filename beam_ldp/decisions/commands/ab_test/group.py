@@ -107,7 +107,7 @@ def design(
         except OSError as error:
             raise click.UsageError(f"--plot {plot}: {error.strerror}") from None
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json(as_json(plan)))
     else:

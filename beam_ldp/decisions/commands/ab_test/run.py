@@ -28,15 +28,15 @@ from beam_ldp.decisions.commands.ab_test.decided import (
 )
 from beam_ldp.decisions.commands.usage import RUN
 from beam_ldp.decisions.stages.outcomes import OutcomeQuery, counts_of
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
-from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.question import Answer, Question
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 
 
@@ -195,7 +195,7 @@ class Experiment(Question[OutcomeSettings]):
             write_down(question.design, self.experiment, answer.verdict, answer.counts, str(output))
 
 
-PROGRAM = run.program_of(Experiment)
+PROGRAM = programs.program_of(Experiment)
 main = PROGRAM.main
 
 if __name__ == "__main__":

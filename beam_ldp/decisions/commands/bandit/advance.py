@@ -34,22 +34,22 @@ from beam_ldp.decisions.commands.usage import ADVANCE, RewardStream
 from beam_ldp.decisions.stages.reward_sums import PrivateSums
 from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.ledger import BudgetLedger, LedgerError
-from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
-from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.means.choice import local_price
-from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import DONE, Program
-from beam_ldp.pipelines.question import Answer, Question
-from beam_ldp.pipelines.records.charging import ChargeSettings
-from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError
-from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
-from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.settings import section_from
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.charging import ChargeSettings
+from beam_ldp.release.checks import Job
+from beam_ldp.release.gates import BadRows, NothingReleasedError
+from beam_ldp.release.interrupted_runs import find_interrupted_runs
+from beam_ldp.release.job import section_from
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.question import Answer, Question
+from beam_ldp.release.reserving import ledger_url
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.wording import number
 
@@ -299,7 +299,7 @@ def open_batch(service: ServiceFolder) -> BatchTerms:
 
 def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(OpenBatch, given)
+    return programs.to_check(OpenBatch, given)
 
 
 def decide(
@@ -323,7 +323,7 @@ def decide(
         say_service(service, form, f"batch {max(batches)} was decided before: nothing has changed")
         return DONE
     service.private.mkdir(mode=0o700, exist_ok=True)
-    code = run.run_and_show(program, given, console)
+    code = programs.run_and_show(program, given, console)
     if code == DONE and not given.action("only_plan") and form != "json":
         say_service(ServiceFolder.open(str(service.path)), form)
     return code

@@ -33,13 +33,13 @@ from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.bandit.view import say_service
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion, RewardStream
 from beam_ldp.decisions.stages.rewards import RewardQuery
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.heads import read_heads
-from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, find_all_files
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import Settings, section_from, with_files
+from beam_ldp.release.inputs.previews import read_heads
+from beam_ldp.release.inputs.sources import InputFileError, RowReader, find_all_files
+from beam_ldp.release.job import Settings, section_from, with_files
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import Source
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
 
 if TYPE_CHECKING:

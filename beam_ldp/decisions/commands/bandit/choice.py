@@ -13,9 +13,9 @@ from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
-from beam_ldp.pipelines.settings import (
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.job import (
     LEDGER_VARIABLE,
     Settings,
     absolute,
@@ -25,10 +25,9 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release.statement import say_by
 from beam_ldp.settings import Charge, Noise, SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 
 RewardSettings = Settings[RewardQuestion]
 say_by(__package__)

@@ -17,18 +17,18 @@ from beam_ldp.decisions.commands.bandit.published import REWARD, DeviceRewardQue
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import COLLECT, RewardQuestion
-from beam_ldp.pipelines import run
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.collecting import (
     CollectSettings,
     check_collected,
 )
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
-from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.programs import Program
-from beam_ldp.pipelines.settings import need
+from beam_ldp.release.checks import Job
+from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _batches_of(given: Arguments, service: ServiceFolder) -> set[int]:
 
 def _check(given: Arguments) -> Job:
     """What `beam-ldp check` looks at. Raises SettingError."""
-    return run.to_check(CollectBatch, given)
+    return programs.to_check(CollectBatch, given)
 
 
 def _run(given: Arguments, console: Console) -> int:

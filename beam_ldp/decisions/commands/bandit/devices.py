@@ -10,12 +10,12 @@ from beam_ldp.decisions.commands.usage import RewardQuestion
 from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import DeviceValues, check_new, refuse_decided
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.planner import Planner, Rows
-from beam_ldp.pipelines.settings import Settings, checked, need, settings_from, with_files
 from beam_ldp.pipelines.usage import randomize
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.job import Settings, checked, need, settings_from, with_files
+from beam_ldp.release.planner import Planner, Rows
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 # What goes with the release.json of a batch: everything else is in it, or means nothing here.
 _TAKEN = {

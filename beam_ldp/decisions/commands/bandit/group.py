@@ -265,8 +265,8 @@ def simulate(
     told = curves_json(common, curves) | policies_json(policies, common)
     files = {}
     if folder is not None or mlflow_uri:
-        from beam_ldp.pipelines.outputs import as_json
-        from beam_ldp.pipelines.views.pictures import png
+        from beam_ldp.release.outputs import as_json
+        from beam_ldp.release.pictures import png
 
         files = {"regret.json": as_json(told), "regret.png": png(plot(common, curves))}
     if folder is not None:
@@ -309,7 +309,7 @@ def _log(
 
 def _say(form: str, told: Callable[[], dict[str, Any]], show: Callable[[], None]) -> None:
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json(told()))
     else:
@@ -336,7 +336,7 @@ def _asked(
 def _new_folder(output: str | None) -> Any:
     if output is None:
         return None
-    from beam_ldp.pipelines.outputs import OutputError, OutputFolder
+    from beam_ldp.release.outputs import OutputError, OutputFolder
 
     try:
         return OutputFolder(output)

@@ -32,7 +32,7 @@ import pyarrow as pa
 from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
 from beam_ldp.decisions.commands.bandit.published import release_of
-from beam_ldp.pipelines.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
+from beam_ldp.release.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.shuffler.batches import permute
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.views.pictures import shortened
+from beam_ldp.release.pictures import shortened
 from beam_ldp.wording import number
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def say_service(service: ServiceFolder, form: str, first: str = "") -> None:
         first: what is said before it.
     """
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json({**service.state(), **({"said": first} if first else {})}))
         return

@@ -16,7 +16,7 @@ import importlib.util
 import math
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,20 +29,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.commands import program_of, usage_of
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.heads import Head, check_id_types, no_column, read_heads
-from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
-from beam_ldp.pipelines.jobs.job import workers_elsewhere
-from beam_ldp.pipelines.jobs.results import bad_row_lines
-from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records import reserving
-from beam_ldp.pipelines.records.gates import BadRows, NothingReleasedError, weak_warnings
-from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.release import outputs, reserving
+from beam_ldp.release.beam_job import workers_elsewhere
+from beam_ldp.release.gates import BadRows, NothingReleasedError, weak_warnings
+from beam_ldp.release.inputs.previews import Head, check_id_types, no_column, read_heads
+from beam_ldp.release.inputs.sources import InputFileError, RowReader
+from beam_ldp.release.planner import Choice, Rows
+from beam_ldp.release.question import Question
+from beam_ldp.release.terminal import printable, printed_json
+from beam_ldp.release.worker_results import bad_row_lines
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
 from beam_ldp.transforms.servers import NoServerError, check_servers
@@ -440,23 +436,6 @@ def findings(job: Job) -> Iterator[Finding]:
             told.add(str(error))
 
 
-def of_program(name: str, given: Arguments) -> list[Finding]:
-    """The checks of a program, by its name in job files, as it was told."""
-    try:
-        job = program_of(usage_of(name)).check(given)
-    except REFUSALS as error:
-        return [Finding("settings", "refused", str(error), error)]
-    return [Finding("settings", "ok", "each is known, and they fit together"), *findings(job)]
-
-
-def exit_code(found: Sequence[Finding]) -> int:
-    """What the run itself would end with, as far as checks can tell: at the first refusal."""
-    refused = [one.refusal for one in found if one.refusal is not None]
-    if not refused:
-        return DONE
-    return NOTHING_RELEASED if isinstance(refused[0], NothingReleasedError) else MISUSED
-
-
 def check_first(job: Job, console: Console) -> None:
     """What every run does first.
 
@@ -506,15 +485,3 @@ def say_checks(job: Job, form: str, plan: dict[str, Any] | None = None) -> None:
 def findings_as_json(found: Sequence[Finding]) -> list[dict[str, str]]:
     """The same for programs."""
     return [{"check": f.check, "status": f.status, "said": f.said} for f in found]
-
-
-def show(told: Mapping[str, Sequence[Finding]], form: str) -> None:
-    """The checks of several programs on stdout, as a table each or as one object."""
-    if form != "json":
-        for name, found in told.items():
-            Console().print(findings_table(found, f"Checks of {name.replace('_', '-')}"))
-        return
-    every = [
-        {"program": name, **one} for name, found in told.items() for one in findings_as_json(found)
-    ]
-    print(printed_json({"schema_version": outputs.SCHEMA_VERSION, "checks": every}))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.records.gates import weak_warnings
-from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.release.gates import weak_warnings
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.statement import price_rows
 from beam_ldp.settings.sections import odds
 from beam_ldp.wording import many, number, promise
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.planner import Choice, Planner
+    from beam_ldp.release.planner import Choice, Planner
 
 
 def price_table(record: PrivacyRecord) -> Table:

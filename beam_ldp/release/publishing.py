@@ -31,15 +31,14 @@ from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.prices import Price, honest_cells, publications_event, shown_cells
 from beam_ldp.accounting.reports import LocalReports, crowd_of
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
-from beam_ldp.pipelines.records.gates import NotPublishedError
-from beam_ldp.pipelines.records.interrupted_runs import Note
-from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
+from beam_ldp.release import charging, outputs
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.charging import ChargeSettings, NoCharge, RunCharge
+from beam_ldp.release.gates import NotPublishedError
+from beam_ldp.release.interrupted_runs import Note
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.transforms.device.keyed import PeopleFolder, files_at, publication_folder
 from beam_ldp.transforms.elements.blocks import Release
 

@@ -19,18 +19,18 @@ import pyarrow as pa
 from rich.console import Console
 
 from beam_ldp.accounting.prices import Price, price_of
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
-from beam_ldp.pipelines.jobs import job, results
-from beam_ldp.pipelines.jobs.watch import rows_read
-from beam_ldp.pipelines.planner import Choice, Planner
-from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import gate_estimates, gate_reports
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.settings import S
-from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import beam_job as job
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.charging import NoCharge
+from beam_ldp.release.gates import gate_estimates, gate_reports
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.release.job import S
+from beam_ldp.release.job_monitor import rows_read
+from beam_ldp.release.planner import Choice, Planner
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.keyed import PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release

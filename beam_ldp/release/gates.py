@@ -19,7 +19,7 @@ from beam_ldp.wording import many, number, verb
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from beam_ldp.pipelines.settings import Settings
+    from beam_ldp.release.job import Settings
     from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
@@ -65,7 +65,7 @@ def gate_reports(
         settings: what was asked for.
         bad_rows: the list of bad rows, for the message: a mistyped column makes all rows bad.
     """
-    from beam_ldp.pipelines.jobs.watch import JobError  # loads Beam, as a run has before
+    from beam_ldp.release.job_monitor import JobError  # loads Beam, as a run has before
 
     if len(releases) == 1:
         return releases[0]

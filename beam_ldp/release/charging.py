@@ -18,18 +18,18 @@ from rich.markup import escape
 from beam_ldp import settings as sections
 from beam_ldp.accounting.prices import Price
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.interrupted_runs import BegunRounds, Note, RoundsPrice
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.release.interrupted_runs import BegunRounds, Note, RoundsPrice
+from beam_ldp.release.job_monitor import JobError
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.device.keyed import PeopleFolder, files_at
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-    from beam_ldp.pipelines.outputs import OutputFolder
+    from beam_ldp.release.outputs import OutputFolder
 
 YES = "yes"
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger

@@ -55,7 +55,7 @@ from rich.filesize import decimal
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from beam_ldp.children import Child
-from beam_ldp.pipelines.inputs.sources import BAD_LINES, BYTES_READ, METRICS
+from beam_ldp.release.inputs.sources import BAD_LINES, BYTES_READ, METRICS
 from beam_ldp.transforms.servers import describe_options
 
 _SEEN_AFTER = 2.0  # seconds

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata, MatchResult
 from apache_beam.io.localfilesystem import LocalFileSystem
 
-from beam_ldp.pipelines.jobs.job import BIG_INPUT
+from beam_ldp.release.beam_job import BIG_INPUT
 
 SCHEME = "beam-ldp-table"
 PATH = f"{SCHEME}://table.parquet"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.release.job import Settings
 from beam_ldp.settings import SettingError
 
 _COMPRESSED = (".gz", ".bz2", ".zip", ".zst", ".xz", ".lzma", ".deflate")

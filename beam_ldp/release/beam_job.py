@@ -12,10 +12,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from rich.console import Console
 
-from beam_ldp.pipelines.jobs import results, watch
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import job_monitor as watch
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.job import Settings
 from beam_ldp.settings import Charge, Noise, Privacy, SettingError
 from beam_ldp.settings.fields import SWITCH, TEXT, nearest, settings_of
 from beam_ldp.transforms.device.keyed import DigestReports, LeaveHashes, LeaveReports, PeopleFolder

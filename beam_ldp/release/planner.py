@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from beam_ldp.accounting.prices import Price, expected_price
-from beam_ldp.pipelines.records.gates import weak_warnings
-from beam_ldp.pipelines.settings import S
+from beam_ldp.release.gates import weak_warnings
+from beam_ldp.release.job import S
 
 Rows = list[tuple[str, str]]  # of a printed table: heading and text
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.settings import (
     Charge,
@@ -23,6 +21,7 @@ from beam_ldp.settings import (
     Source,
 )
 from beam_ldp.settings.sections import DEAD_LETTER
+from beam_ldp.settings.usage import Arguments, Usage
 
 LEDGER_VARIABLE = "BEAM_LDP_LEDGER"
 UNNAMED = "unnamed"  # a data set of which nothing is charged or memoized needs no name
@@ -238,7 +237,7 @@ def checked(settings: S, *, stream: bool = False) -> S:
 def with_files(settings: S, *, may_be_empty: bool = False) -> S:
     """The settings with what the launcher finds of the input: its files, their format. Raises
     SettingError."""
-    from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files  # loads Beam
+    from beam_ldp.release.inputs.sources import InputFileError, find_all_files  # loads Beam
 
     source = settings.source
     try:
@@ -385,7 +384,7 @@ def _check_people(settings: Settings[Any]) -> None:
 def _format_of(source: Source, files: Sequence[tuple[str, int]]) -> str:
     if source.format != "auto":
         return source.format
-    from beam_ldp.pipelines.inputs.sources import format_of
+    from beam_ldp.release.inputs.sources import format_of
 
     found = {format_of(path) for path, _ in files}
     if len(found) != 1 or None in found:

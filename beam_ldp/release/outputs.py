@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.records.record import LEVEL as LEVEL
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.release.record import LEVEL as LEVEL
 from beam_ldp.transforms.files import paths_matching, reason
 from beam_ldp.whole_files import flush, replace_file, write_new
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.accounting.prices import Price
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines import flags
-from beam_ldp.pipelines.jobs.job import BudgetOptions
-from beam_ldp.pipelines.records.charging import ChargeSettings, NoCharge, RunCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs
-from beam_ldp.pipelines.records.publishing import Republication, known_again, said_of_another
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.beam_job import BudgetOptions
+from beam_ldp.release.charging import ChargeSettings, NoCharge, RunCharge
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.interrupted_runs import find_interrupted_runs
+from beam_ldp.release.job import LEDGER_VARIABLE
+from beam_ldp.release.publishing import Republication, known_again, said_of_another
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.device.keyed import PeopleFolder, read_key
@@ -187,14 +187,36 @@ def store_of_ledger(settings: ChargeSettings) -> str | None:
         return BudgetLedger(url).mlflow_uri
 
 
-def ledger_errors() -> AbstractContextManager[None]:
-    """What a ledger refuses, as a program says it.
+@contextmanager
+def ledger_errors(
+    refused: type[Exception] = SettingError,
+    exceeded: type[Exception] = NothingReleasedError,
+) -> Iterator[None]:
+    """What a ledger refuses becomes an error that says what to do.
 
-    Raises:
-        SettingError: if its packages are missing, or it is not there, damaged, or not for this.
-        NothingReleasedError: if the budget does not allow it.
+    Args:
+        refused: raised if its packages are missing, or it is not there, damaged, or not for this.
+        exceeded: raised if the budget does not allow it.
     """
-    return flags.ledger_errors(SettingError, NothingReleasedError)
+    try:
+        from beam_ldp.ledger import (
+            BudgetExceededError,
+            LedgerCorruptedError,
+            LedgerMissingError,
+            LedgerUnavailableError,
+        )
+    except ImportError:
+        raise refused(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
+    try:
+        yield
+    except BudgetExceededError as error:
+        raise exceeded(str(error)) from None
+    except LedgerCorruptedError as error:
+        raise refused(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
+        raise refused(str(error)) from None
 
 
 def _about(settings: ChargeSettings, question: str) -> dict[str, Any]:

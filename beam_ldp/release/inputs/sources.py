@@ -19,9 +19,9 @@ from apache_beam.io.filesystem import BeamIOError, CompressedFile, CompressionTy
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
-from beam_ldp.pipelines.inputs import csv_format, line_formats
-from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
-from beam_ldp.pipelines.usage import TEXT_COLUMN
+from beam_ldp.release.inputs import csv_format, line_formats
+from beam_ldp.release.inputs.line_formats import Lines, Problem
+from beam_ldp.settings.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.elements.portable import unseen_here
 from beam_ldp.transforms.files import matching_or_inside, reason

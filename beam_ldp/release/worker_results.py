@@ -19,9 +19,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import PREFIX
+from beam_ldp.release.job_monitor import JobError
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 from beam_ldp.transforms.files import paths_matching, write_whole
 

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +20,27 @@ import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import checks, outputs, programs
-from beam_ldp.pipelines.flags import Arguments, read_flags
-from beam_ldp.pipelines.jobs import job
-from beam_ldp.pipelines.jobs.lean import load_mlflow
-from beam_ldp.pipelines.jobs.results import WorkerResults
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.question import Answer, Question, RunResult
-from beam_ldp.pipelines.records import publishing, reserving
-from beam_ldp.pipelines.records.charging import NoCharge, kept_if_it_fails, spent_unless_settled
-from beam_ldp.pipelines.records.gates import (
+from beam_ldp.fast_start import load_mlflow
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release import beam_job as job
+from beam_ldp.release import checks, outputs, publishing, reserving, terminal
+from beam_ldp.release.charging import NoCharge, kept_if_it_fails, spent_unless_settled
+from beam_ldp.release.gates import (
     gate_bad_rows,
     gate_price,
     of_all_publications,
     say_left_out,
     weak_warnings,
 )
-from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.views import terminal
-from beam_ldp.pipelines.views.pictures import png
-from beam_ldp.pipelines.views.tables import plan_table, price_table
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.pictures import png
+from beam_ldp.release.planner import Choice
+from beam_ldp.release.question import Answer, Question, RunResult
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.statement import statement
-from beam_ldp.settings import Output, SettingError
+from beam_ldp.release.tables import plan_table
+from beam_ldp.release.worker_results import WorkerResults
+from beam_ldp.settings import Output
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.wording import number, promise
 
@@ -399,74 +394,3 @@ def as_json(result: RunResult) -> dict[str, Any]:
         **result.answer.as_json(),
         **terminal.logged_as_json(result.logged),
     }
-
-
-def show(result: RunResult, console: Console) -> None:
-    """Tables for people."""
-    result.answer.show(console)
-    console.print(price_table(result.record))
-    terminal.say_files(console, result.output, result.answer.purposes)
-    if result.bad_rows_file is not None:
-        console.print(
-            f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
-        )
-    terminal.say_logged(console, result.logged)
-
-
-def to_check(program: type[Question[Any]], given: Arguments) -> checks.Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    question = program.of(given)
-    return checks.Job.of(question, question.choose(), given.beam_flags)
-
-
-def program_of(question: type[Question[Any]]) -> programs.Program:
-    """The program that asks such a question."""
-    return programs.Program(
-        question.usage, partial(run_and_show, question), partial(to_check, question)
-    )
-
-
-def run_and_show(program: type[Question[Any]], given: Arguments, errors: Console) -> int:
-    """A program as it was told; what came out on stdout, everything else on `errors`."""
-    if (code := program.run_otherwise(given, errors)) is not None:
-        return code
-    result = execute(program.of(given), given.beam_flags, errors)
-    if result is not None and result.question.settings.output.format == "json":
-        print(terminal.printed_json(as_json(result)))
-    elif result is not None:
-        show(result, Console())
-    return DONE
-
-
-def run_flags(
-    program: type[Question[Any]],
-    flags: Sequence[str],
-    console: Console,
-    truth: np.ndarray | None = None,
-    shown: bool = True,
-) -> tuple[int, RunResult | None]:
-    """A program on flags: its exit code, and the result where there is one.
-
-    Args:
-        program: which.
-        flags: as on the command line.
-        console: where progress, warnings and errors go, and the tables where `shown`.
-        truth: what the estimate should be, where that is known.
-        shown: print the result too.
-    """
-    found: list[RunResult] = []
-
-    def run(given: Arguments, console: Console) -> int:
-        result = execute(program.of(given), given.beam_flags, console, truth)
-        if result is not None:
-            found.append(result)
-            if shown:
-                show(result, console)
-        return DONE
-
-    try:
-        given = read_flags(program.usage, flags)
-    except SettingError as error:
-        return programs.refused(program.usage, console, error), None
-    code = programs.Program(program.usage, run, partial(to_check, program)).as_told(given, console)
-    return code, (found[0] if code == DONE and found else None)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from beam_ldp.pipelines.inputs.line_formats import (
+from beam_ldp.release.inputs.line_formats import (
     BAD_QUOTES,
     BLOCK_BYTES,
     LONGEST_LINE,

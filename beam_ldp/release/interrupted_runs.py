@@ -30,8 +30,8 @@ from apache_beam.io.filesystems import FileSystems
 from beam_ldp import whole_files
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.launcher import Ended, Launcher
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.jobs import results
+from beam_ldp.release import outputs
+from beam_ldp.release import worker_results as results
 from beam_ldp.transforms.files import paths_matching, write_whole
 
 if TYPE_CHECKING:

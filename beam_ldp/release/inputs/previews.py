@@ -19,13 +19,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_ldp.pipelines.inputs import csv_format, line_formats
-from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader, is_cut, opened
-from beam_ldp.pipelines.records.gates import with_hint
-from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.questions.columns import is_id_type
+from beam_ldp.release.gates import with_hint
+from beam_ldp.release.inputs import csv_format, line_formats
+from beam_ldp.release.inputs.sources import InputFileError, RowReader, is_cut, opened
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
+from beam_ldp.settings.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 
 HEAD_BYTES = 1 << 16
