@@ -30,7 +30,7 @@ from beam_ldp.decisions.bandits.simulating import (
     simulate,
 )
 from beam_ldp.decisions.commands.bandit.forecast import plot
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity

@@ -28,8 +28,7 @@ from beam_ldp.decisions import (
 from beam_ldp.decisions.experiments.arms import arms_power
 from beam_ldp.decisions.experiments.channel import NO_NOISE
 from beam_ldp.decisions.experiments.designing import people_needed
-from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -40,6 +39,7 @@ from beam_ldp.release.pictures import (
     figure_with,
     png,
 )
+from beam_ldp.randomizers.frequency import KRandomizedResponse
 from benchmarks import experiment_baselines as others
 
 ALPHA, POWER, DELTA = 0.05, 0.9, 1e-8

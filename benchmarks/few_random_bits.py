@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.entropy import critical_bits
-from beam_ldp.randomizers.frequency import LimitedHadamard
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -30,6 +28,8 @@ from beam_ldp.release.pictures import (
     figure_with,
     png,
 )
+from beam_ldp.randomizers.entropy import critical_bits
+from beam_ldp.randomizers.frequency import LimitedHadamard
 
 VALUES = 1000
 PEOPLE = (100_000, 150_000, 300_000, 500_000, 850_000, 1_000_000)  # Figure 7.7, at epsilon 1

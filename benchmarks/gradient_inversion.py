@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from beam_ldp.questions.pictures import GREY, figure_with, png
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit, SeparatedMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
-from beam_ldp.release.pictures import GREY, figure_with, png
 from beam_ldp.research.attacks.gradient_inversion import SmallNetwork, invert_messages
 
 EPSILONS = (4.0, 20.0, 100.0, 500.0)

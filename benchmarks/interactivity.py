@@ -20,10 +20,7 @@ from typing import Any
 from scipy import stats
 
 from beam_ldp.planning.ranges import plan_ranges
-from beam_ldp.randomizers.domain import Bins
-from beam_ldp.randomizers.frequency import SubsetSelection
-from beam_ldp.randomizers.hierarchy import rare_variance
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -34,6 +31,9 @@ from beam_ldp.release.pictures import (
     figure_with,
     png,
 )
+from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.frequency import SubsetSelection
+from beam_ldp.randomizers.hierarchy import rare_variance
 from beam_ldp.research.interactivity.descents import separation_depth
 from beam_ldp.research.interactivity.places import PlaceSearch
 from beam_ldp.research.interactivity.quantiles import QuantileSearch

@@ -23,10 +23,10 @@ from typing import Any
 
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning import Plan, plan_means
+from beam_ldp.questions.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with, png
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.mean import L2Mean, MeanRandomizer, PrivUnit, SplitAndMixMean
 from beam_ldp.randomizers.mean.lower_bounds import gaussian_reference
-from beam_ldp.release.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with, png
 
 EPSILON = 1.0
 TARGETS = ((16, 20_000, 1e-6), (784, 100_000, 1e-8))  # coordinates, people, delta

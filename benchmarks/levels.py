@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.frequency.refinable_response import BinaryLevels
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -26,6 +25,7 @@ from beam_ldp.release.pictures import (
     figure_with,
     png,
 )
+from beam_ldp.randomizers.frequency.refinable_response import BinaryLevels
 
 LARGEST = 1.0  # Figure 7.9: two readers, the other one's level varies
 SMALLER = (0.01, 0.25, 0.5, 0.75, 0.9, 0.99)

@@ -16,12 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.frequency.recoverable_keys import StoredKeys
-from beam_ldp.randomizers.frequency.recoverable_response import (
-    RecoverableResponse,
-    least_key_entropy,
-)
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -31,6 +26,11 @@ from beam_ldp.release.pictures import (
     bare,
     figure_with,
     png,
+)
+from beam_ldp.randomizers.frequency.recoverable_keys import StoredKeys
+from beam_ldp.randomizers.frequency.recoverable_response import (
+    RecoverableResponse,
+    least_key_entropy,
 )
 
 SIZES = (10, 100, 1000)

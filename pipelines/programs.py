@@ -9,10 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
@@ -25,7 +23,8 @@ from beam_ldp.release import checks, runner, terminal
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import OutputError
-from beam_ldp.release.question import Question, RunResult
+from beam_ldp.release.binding import bound
+from beam_ldp.release.run import Run, RunResult
 from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments, Usage
@@ -40,7 +39,7 @@ class Program:
     Attributes:
         usage: the settings that it takes, and its help.
         run: what it does as it was told, with a console for errors; gives the exit code.
-        check: what `beam-ldp check` looks at, a `checks.Job`; raises SettingError.
+        check: what `beam-ldp check` looks at, a `checks.Preflight`; raises SettingError.
     """
 
     usage: Usage
@@ -95,9 +94,9 @@ def failed(console: Console, code: int, message: str) -> int:
 
 def show(result: RunResult, console: Console) -> None:
     """Tables for people."""
-    result.answer.show(console)
+    result.view.show(console)
     console.print(price_table(result.record))
-    terminal.say_files(console, result.output, result.answer.purposes)
+    terminal.say_files(console, result.output, result.view.purposes)
     if result.bad_rows_file is not None:
         console.print(
             f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
@@ -105,23 +104,37 @@ def show(result: RunResult, console: Console) -> None:
     terminal.say_logged(console, result.logged)
 
 
-def to_check(program: type[Question[Any]], given: Arguments) -> checks.Job:
-    """What `beam-ldp check` looks at. Raises SettingError."""
-    question = program.of(given)
-    return checks.Job.of(question, question.choose(), given.beam_flags)
+Bind = Callable[[Usage, Arguments], Run]  # a release as it was asked for; raises SettingError
 
 
-def program_of(question: type[Question[Any]]) -> Program:
-    """The program that asks such a question."""
-    return Program(question.usage, partial(run_and_show, question), partial(to_check, question))
+def program_of(
+    usage: Usage,
+    bind: Bind = bound,
+    otherwise: Callable[[Arguments, Console], int | None] = lambda given, console: None,
+) -> Program:
+    """The program that makes a release.
+
+    Args:
+        usage: its settings, whose question says what is asked.
+        bind: the release as it was asked for.
+        otherwise: what it does where no single release is asked for, such as a stream; the exit
+            code, or None where one is.
+    """
+
+    def run(given: Arguments, console: Console) -> int:
+        code = otherwise(given, console)
+        return run_and_show(bind(usage, given), given, console) if code is None else code
+
+    def check(given: Arguments) -> checks.Preflight:
+        return checks.Preflight.of(bind(usage, given), given.beam_flags)
+
+    return Program(usage, run, check)
 
 
-def run_and_show(program: type[Question[Any]], given: Arguments, errors: Console) -> int:
-    """A program as it was told; what came out on stdout, everything else on `errors`."""
-    if (code := program.run_otherwise(given, errors)) is not None:
-        return code
-    result = runner.execute(program.of(given), given.beam_flags, errors)
-    if result is not None and result.question.settings.output.format == "json":
+def run_and_show(run: Run, given: Arguments, errors: Console) -> int:
+    """A release; what came out on stdout, everything else on `errors`."""
+    result = runner.execute(run, given.beam_flags, errors)
+    if result is not None and run.job.output.format == "json":
         print(terminal.printed_json(runner.as_json(result)))
     elif result is not None:
         show(result, Console())
@@ -129,13 +142,14 @@ def run_and_show(program: type[Question[Any]], given: Arguments, errors: Console
 
 
 def run_flags(
-    program: type[Question[Any]],
+    program: Program,
     flags: Sequence[str],
     console: Console,
-    truth: np.ndarray | None = None,
+    truth: Any = None,
     shown: bool = True,
+    bind: Bind = bound,
 ) -> tuple[int, RunResult | None]:
-    """A program on flags: its exit code, and the result where there is one.
+    """A release by flags: its exit code, and the result where there is one.
 
     Args:
         program: which.
@@ -143,11 +157,12 @@ def run_flags(
         console: where progress, warnings and errors go, and the tables where `shown`.
         truth: what the estimate should be, where that is known.
         shown: print the result too.
+        bind: as of `program_of`.
     """
     found: list[RunResult] = []
 
     def run(given: Arguments, console: Console) -> int:
-        result = runner.execute(program.of(given), given.beam_flags, console, truth)
+        result = runner.execute(bind(program.usage, given), given.beam_flags, console, truth)
         if result is not None:
             found.append(result)
             if shown:
@@ -158,7 +173,7 @@ def run_flags(
         given = read_flags(program.usage, flags)
     except SettingError as error:
         return refused(program.usage, console, error), None
-    code = Program(program.usage, run, partial(to_check, program)).as_told(given, console)
+    code = Program(program.usage, run, program.check).as_told(given, console)
     return code, (found[0] if code == DONE and found else None)
 
 

@@ -19,9 +19,9 @@ from rich.markup import escape
 
 from beam_ldp import log_events
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
+from beam_ldp.questions.on_devices import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.recovery import new_key
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
+from beam_ldp.release.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.usage.randomize import USAGE
@@ -30,12 +30,12 @@ from beam_ldp.release import job_monitor as watch
 from beam_ldp.release import outputs, terminal
 from beam_ldp.release import worker_results as results
 from beam_ldp.release.charging import NoCharge
-from beam_ldp.release.checks import Job, check_first, say_checks
+from beam_ldp.release.checks import Preflight, check_first, say_checks
 from beam_ldp.release.gates import NothingReleasedError, gate_bad_rows, say_left_out
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
-from beam_ldp.release.job import Settings
 from beam_ldp.release.planner import Choice
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import (
@@ -54,17 +54,17 @@ _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
 
 
-def _check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return _told(check(given), given.beam_flags)
 
 
-def _told(device: DeviceValues, flags: Sequence[str]) -> Job:
+def _told(device: DeviceValues, flags: Sequence[str]) -> Preflight:
     """What is checked first: nothing is charged here, it is where the reports are collected."""
     randomizer = device.release.terms.randomizer
     asked = device.release.asked
     promised = asked.epsilon if isinstance(asked, DeviceSharesQuestion) else None
-    told = Job.of(device.program, Choice(randomizer, MANY, None, math.nan), flags)
+    told = Preflight.of(device.program, Choice(randomizer, MANY, None, math.nan), flags)
     told = replace(told, epsilon=promised, ask=None, is_logged=False)
     return replace(told, local_epsilon=randomizer.local_epsilon)
 
@@ -183,7 +183,7 @@ def _promised(device: DeviceValues) -> float | None:
     return terms.randomizer.local_epsilon if alone else None
 
 
-def _warnings(settings: Settings[Any], device: DeviceValues) -> list[str]:
+def _warnings(settings: Job, device: DeviceValues) -> list[str]:
     local = device.release.terms.randomizer.local_epsilon
     if device.readers is not None:
         local = device.readers.levels[0]

@@ -15,7 +15,7 @@ from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.devices.recovery import Recovered
-    from beam_ldp.pipelines.devices.release_file import ReleaseFile
+    from beam_ldp.release.devices.release_file import ReleaseFile
     from beam_ldp.randomizers.domain import Domain
 
 SCHEMA_VERSION = 1
@@ -120,7 +120,7 @@ def _recovered(
 
 
 def _agreed(path: str) -> ReleaseFile:
-    from beam_ldp.pipelines.devices.release_file import load_release
+    from beam_ldp.release.devices.release_file import load_release
 
     agreed = load_release(path)
     if not (agreed.recoverable and agreed.terms.identity.key):

@@ -28,7 +28,6 @@ from beam_ldp.randomizers.domain import Domain, written
 from beam_ldp.release import runner
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.release.inputs.tables import arrow_table, held
-from beam_ldp.release.job import LEDGER_VARIABLE
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import FINISHED, OutputError
 from beam_ldp.release.question import Answer, Question, RunResult
@@ -37,6 +36,7 @@ from beam_ldp.release.statement import statement
 from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import Setting, nearest, read_setting
+from beam_ldp.settings.job import LEDGER_VARIABLE
 from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def means(
 
 
 def _release(
-    program: type[Question[Any]],
+    program: type[Question],
     data: Any,
     told: dict[str, Any],
     output: str | os.PathLike[str] | None,

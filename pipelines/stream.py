@@ -41,7 +41,7 @@ from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.release import outputs, runner, terminal
 from beam_ldp.release.beam_job import JobOptions, plugin_flags
-from beam_ldp.release.checks import Job, check_first
+from beam_ldp.release.checks import Preflight, check_first
 from beam_ldp.release.gates import NothingReleasedError, say_left_out
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.release.interrupted_runs import Note
@@ -305,7 +305,7 @@ def run_stream(given: Arguments, console: Console) -> int:
     return FAILED if why.startswith(UNREADABLE) else DONE
 
 
-def to_check(given: Arguments) -> Job:
+def to_check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError."""
     stream = check_stream(given)
     question = Frequency(Frequency.check(given))
@@ -313,9 +313,9 @@ def to_check(given: Arguments) -> Job:
     return _told(Stream(question, stream), given.beam_flags)
 
 
-def _told(job: Stream, flags: Sequence[str]) -> Job:
+def _told(job: Stream, flags: Sequence[str]) -> Preflight:
     """What is checked first, of the files that are there; the output may be one that goes on."""
-    told = Job.of(job.question, job.choice, flags)
+    told = Preflight.of(job.question, job.choice, flags)
     wanted = {**told.wanted, job.stream.time_column: USAGE.flag_of("stream.time_column")}
     return replace(told, wanted=wanted, is_new=False)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -34,9 +33,7 @@ from beam_ldp.transforms.files import paths_matching
 STAGED = ".staged"
 
 
-def build(
-    program: type[Question[Any]], argv: Sequence[str]
-) -> tuple[beam.Pipeline, Question[Any], str]:
+def build(program: type[Question], argv: Sequence[str]) -> tuple[beam.Pipeline, Question, str]:
     """`(pipeline, question, folder)`: the job, not started, and where it will leave its results.
 
     Raises:

@@ -36,7 +36,7 @@ from beam_ldp.pipelines.training.view import (
 )
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.release import outputs, terminal
-from beam_ldp.release.checks import Job, check_first, say_checks
+from beam_ldp.release.checks import Preflight, check_first, say_checks
 from beam_ldp.release.inputs.sources import (
     InputFileError,
     RowReader,
@@ -133,13 +133,13 @@ def execute(
         )
 
 
-def _check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError, and NothingReleasedError
     where the target does not allow one round."""
     return _told(check_train(given))[0]
 
 
-def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
+def _told(settings: TrainSettings) -> tuple[Preflight, TrainingPlan | None]:
     """What is checked first: the columns of files; of images that are dealt out, a plan."""
     if not settings.dealt:
         return _job_of_files(settings), None
@@ -156,10 +156,10 @@ def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
             settings, worst, local_event=plan.round_price.sent_in(rounds), schedule=True
         )
 
-    return Job(settings, local_epsilon=local, epsilon=float(price), ask=ask), plan
+    return Preflight(settings, local_epsilon=local, epsilon=float(price), ask=ask), plan
 
 
-def _say_dry_run(plan: TrainingPlan, told: Job, flows: Sequence[Flow] | None) -> None:
+def _say_dry_run(plan: TrainingPlan, told: Preflight, flows: Sequence[Flow] | None) -> None:
     """The plan and the checks, on stdout. Raises what a run would."""
     form = plan.settings.output.format
     if form != "json":
@@ -167,7 +167,7 @@ def _say_dry_run(plan: TrainingPlan, told: Job, flows: Sequence[Flow] | None) ->
     say_checks(told, form, plan_as_json(plan, flows))
 
 
-def _job_of_files(settings: TrainSettings) -> Job:
+def _job_of_files(settings: TrainSettings) -> Preflight:
     question = settings.question
     try:
         paths = [path for path, _ in find_all_files([question.data])]
@@ -175,7 +175,7 @@ def _job_of_files(settings: TrainSettings) -> Job:
         raise SettingError(f"--data {error}") from None
     form = format_of(paths[0])
     if form not in ("csv", "parquet"):  # of TFRecord nothing says what is in it
-        return Job(settings)
+        return Preflight(settings)
     named = [name for name in question.features if not has_magic(name)]  # patterns match any
     columns = (*named, question.label or "")
     wanted = dict.fromkeys(named, USAGE.flag_of("training.features"))
@@ -186,7 +186,7 @@ def _job_of_files(settings: TrainSettings) -> Job:
     found = replace(
         settings, files=tuple(paths), source=replace(settings.source, format=form)
     )  # fmt: skip
-    return Job(found, wanted, reader)
+    return Preflight(found, wanted, reader)
 
 
 def _hush() -> None:

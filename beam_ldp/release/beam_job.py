@@ -16,9 +16,9 @@ from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import job_monitor as watch
 from beam_ldp.release import worker_results as results
-from beam_ldp.release.job import Settings
 from beam_ldp.settings import Charge, Noise, Privacy, SettingError
 from beam_ldp.settings.fields import SWITCH, TEXT, nearest, settings_of
+from beam_ldp.settings.job import Job
 from beam_ldp.transforms.device.keyed import DigestReports, LeaveHashes, LeaveReports, PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.servers import NoServerError
@@ -45,7 +45,7 @@ class JobOptions(PipelineOptions):
 BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
 
-def pipeline_flags(settings: Settings[Any], flags: Sequence[str]) -> list[str]:
+def pipeline_flags(settings: Job, flags: Sequence[str]) -> list[str]:
     """Beam's flags, with a runner that needs no download and uses the cores where it pays."""
     given = {flag.split("=", 1)[0] for flag in flags if flag.startswith("--")}
     found = [*flags]
@@ -90,7 +90,7 @@ def workers_elsewhere(flags: Sequence[str]) -> str | None:
     return runner if elsewhere else None
 
 
-def ends_with_launcher(settings: Settings[Any], flags: Sequence[str]) -> bool:
+def ends_with_launcher(settings: Job, flags: Sequence[str]) -> bool:
     """Whether the whole job lives in the launcher's process and ends with it."""
     found = pipeline_flags(settings, flags)
     last = [flag for flag in found if flag.startswith("--runner")][-1]
@@ -154,7 +154,7 @@ class Outputs:
 
 def run_pipeline(
     build: Callable[[beam.Pipeline], Outputs],
-    settings: Settings[Any],
+    settings: Job,
     flags: Sequence[str],
     staging: str,
     console: Console,

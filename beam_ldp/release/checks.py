@@ -29,14 +29,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.questions.base import Rows
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.release import outputs, reserving
 from beam_ldp.release.beam_job import workers_elsewhere
 from beam_ldp.release.gates import BadRows, NothingReleasedError, weak_warnings
 from beam_ldp.release.inputs.previews import Head, check_id_types, no_column, read_heads
 from beam_ldp.release.inputs.sources import InputFileError, RowReader
-from beam_ldp.release.planner import Choice, Rows
-from beam_ldp.release.question import Question
+from beam_ldp.release.run import Run
 from beam_ldp.release.terminal import printable, printed_json
 from beam_ldp.release.worker_results import bad_row_lines
 from beam_ldp.settings import SettingError
@@ -68,7 +68,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Job:
+class Preflight:
     """What would run, as its program tells it.
 
     Attributes:
@@ -102,32 +102,32 @@ class Job:
     is_logged: bool = True
 
     @classmethod
-    def of(cls, question: Question[Any], choice: Choice[Any], beam_flags: Sequence[str]) -> Job:
-        """What a question tells. Raises SettingError."""
-        settings, wanted = question.settings, question.wanted
+    def of(cls, run: Run, beam_flags: Sequence[str]) -> Preflight:
+        """What a run tells. Raises SettingError."""
+        job, choice, wanted = run.job, run.choice, run.wanted
 
         def ask() -> str:
-            uncharged = question.uncharged(choice)
+            uncharged = run.uncharged()
             if uncharged is not None:
                 return str(uncharged.facts["charged"])
             return reserving.would_grant(
-                settings,
-                question.worst_price(choice),
-                identity=question.identity(choice) if question.memoized else None,
-                count=settings.charge.windows,
-                one_round=isinstance(choice.mechanism, LocalRandomizer) and not settings.told_once,
+                job,
+                run.worst_price,
+                identity=run.identity if run.memoized else None,
+                count=job.charge.windows,
+                one_round=isinstance(choice.mechanism, LocalRandomizer) and not job.told_once,
             )
 
         return cls(
-            settings,
+            job,
             wanted,
-            question.table.reader if wanted else None,
-            question.encoder(choice.mechanism) if wanted else None,
-            question.unlisted,
-            question.inputs(),
+            run.table.reader if wanted else None,
+            run.encoder() if wanted else None,
+            run.asked.unlisted,
+            run.inputs(),
             None if choice.price is None else choice.mechanism.local_epsilon,
             None if choice.price is None else float(choice.price.bound),  # type: ignore[arg-type]
-            weak_warnings(choice.mechanism, settings),
+            weak_warnings(choice.mechanism, job),
             ask,
             beam_flags,
         )
@@ -146,7 +146,7 @@ class Job:
 Found = Iterator[tuple[Status, str]]
 
 
-def _input(job: Job) -> Found:
+def _input(job: Preflight) -> Found:
     settings, heads = job.settings, job.heads
     if job.reader is None and not settings.files:
         return
@@ -169,7 +169,7 @@ def _others(heads: Sequence[Head]) -> str:
     return "" if len(heads) == 1 else f", nor in the other {many(len(heads) - 1, 'file')}"
 
 
-def _columns(job: Job) -> Found:
+def _columns(job: Preflight) -> Found:
     assert job.reader is not None or not job.heads
     delimiter = job.reader.delimiter if job.reader and job.reader.input_format == "csv" else ""
     for i, head in enumerate(job.heads):
@@ -187,7 +187,7 @@ def _columns(job: Job) -> Found:
 _CLEAR = 0.1  # of the rows of a head that is not all: so many are no accident of where it ends
 
 
-def _rows(job: Job) -> Found:
+def _rows(job: Preflight) -> Found:
     check_id_types(job.heads, job.settings.people.id)
     if job.stage is None or not job.heads:
         return
@@ -241,7 +241,7 @@ def _through(stage: Any, head: Head) -> tuple[list[ValueBlock], bytes]:
     return good, "".join(f"{line}\n" for one in bad for line in bad_row_lines(one)).encode()
 
 
-def _flags_of(job: Job, reason: str) -> str:
+def _flags_of(job: Preflight, reason: str) -> str:
     """The flag that named the column, for a reason."""
     people = job.settings.people
     if "user id" in reason:
@@ -255,7 +255,9 @@ def _flags_of(job: Job, reason: str) -> str:
     return f"{job.wanted[columns[0]]} {shown}"
 
 
-def _note_kind(job: Job, head: Head, good: Sequence[ValueBlock], kinds: dict[bool, str]) -> None:
+def _note_kind(
+    job: Preflight, head: Head, good: Sequence[ValueBlock], kinds: dict[bool, str]
+) -> None:
     """A SettingError where one file has integers as ids, and another one none."""
     if job.settings.people.id is None or not good:
         return
@@ -274,12 +276,12 @@ def _note_kind(job: Job, head: Head, good: Sequence[ValueBlock], kinds: dict[boo
     kinds.setdefault(kind, head.path)
 
 
-def _lists(job: Job) -> Found:
+def _lists(job: Preflight) -> Found:
     for heading, said in job.lists:
         yield "ok", f"{heading}: {said}"
 
 
-def _privacy(job: Job) -> Found:
+def _privacy(job: Preflight) -> Found:
     settings, local = job.settings, job.local_epsilon
     if settings.noise.seed is not None:
         yield "warning", "a simulation with a seed: no privacy guarantee"
@@ -295,7 +297,7 @@ def _privacy(job: Job) -> Found:
         yield "warning", warning
 
 
-def _output(job: Job) -> Found:
+def _output(job: Preflight) -> Found:
     told = job.settings.output
     if not told.folder:  # as a dry run of a training may have it
         return
@@ -327,12 +329,12 @@ def _output(job: Job) -> Found:
     yield "ok", folder.path
 
 
-def _budget(job: Job) -> Found:
+def _budget(job: Preflight) -> Found:
     if job.ask is not None:
         yield "ok", job.ask()
 
 
-def _workers(job: Job) -> Found:
+def _workers(job: Preflight) -> Found:
     try:
         check_servers(PipelineOptions([*job.beam_flags]))
     except NoServerError as error:
@@ -370,7 +372,7 @@ def _workers(job: Job) -> Found:
         yield "ok", f"the workers of {where} read from object stores"
 
 
-def _mlflow(job: Job) -> Found:
+def _mlflow(job: Preflight) -> Found:
     told = job.settings.output
     if not job.is_logged:
         yield "ok", "the run is not logged: what is collected of it is"
@@ -409,7 +411,7 @@ def _why_away(uri: str) -> str:
     return ""
 
 
-Check = Callable[[Job], Found]
+Check = Callable[[Preflight], Found]
 CHECKS: dict[str, Check] = {  # what the ledger refuses is told before the input is opened
     "budget": _budget,
     "input": _input,
@@ -423,7 +425,7 @@ CHECKS: dict[str, Check] = {  # what the ledger refuses is told before the input
 }
 
 
-def findings(job: Job) -> Iterator[Finding]:
+def findings(job: Preflight) -> Iterator[Finding]:
     """All checks, one after the other; where one is refused the others still look."""
     told = set()
     for name, check in CHECKS.items():
@@ -436,7 +438,7 @@ def findings(job: Job) -> Iterator[Finding]:
             told.add(str(error))
 
 
-def check_first(job: Job, console: Console) -> None:
+def check_first(job: Preflight, console: Console) -> None:
     """What every run does first.
 
     Raises:
@@ -463,7 +465,7 @@ def findings_table(found: Sequence[Finding], title: str = "Checks") -> Table:
     return table
 
 
-def say_checks(job: Job, form: str, plan: dict[str, Any] | None = None) -> None:
+def say_checks(job: Preflight, form: str, plan: dict[str, Any] | None = None) -> None:
     """What `--dry-run` prints of the checks, on stdout. Raises what a run would.
 
     Args:

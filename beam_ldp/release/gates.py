@@ -19,7 +19,7 @@ from beam_ldp.wording import many, number, verb
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from beam_ldp.release.job import Settings
+    from beam_ldp.settings.job import Job
     from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
@@ -55,7 +55,7 @@ class NotPublishedError(NothingReleasedError):
 def gate_reports(
     releases: Sequence[Release],
     withheld: Sequence[WithheldRelease],
-    settings: Settings[Any],
+    settings: Job,
     bad_rows: bytes = b"",
 ) -> Release:
     """The one release, or why there is none.
@@ -188,9 +188,7 @@ class BadRows:
         )
 
 
-def gate_bad_rows(
-    bad_rows: bytes, num_rows: int, settings: Settings[Any], of_people: bool = True
-) -> BadRows:
+def gate_bad_rows(bad_rows: bytes, num_rows: int, settings: Job, of_people: bool = True) -> BadRows:
     """The rows that could not be used.
 
     Args:
@@ -289,7 +287,7 @@ def gate_length(release: Release, radius: float) -> tuple[str, ...]:
     )
 
 
-def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
+def weak_warnings(mechanism: Any, settings: Job) -> tuple[str, ...]:
     """Said before anything is read, of a mechanism that by itself hides hardly anything."""
     draw = _draw_warning(mechanism, settings)
     return draw + (() if settings.noise.simulated else _weak_alone(mechanism, settings))
@@ -298,7 +296,7 @@ def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
 MOST_OF_A_DRAW = 1.5  # times the bars without it; what is more is worth a word
 
 
-def _draw_warning(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
+def _draw_warning(mechanism: Any, settings: Job) -> tuple[str, ...]:
     """Where bars are wide because persons may have several rows, and a flag says they have not.
 
     Of means in shares, whose bars are those of the worst rows; others see in the reports how much
@@ -320,7 +318,7 @@ def _draw_warning(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     )
 
 
-def _weak_alone(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
+def _weak_alone(mechanism: Any, settings: Job) -> tuple[str, ...]:
     local = mechanism.local_epsilon
     if local <= MAX_LOCAL_EPSILON:
         return ()
@@ -345,7 +343,7 @@ def _weak_alone(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
     )
 
 
-def gate_price(price: Price, release: Release, settings: Settings[Any]) -> tuple[str, ...]:
+def gate_price(price: Price, release: Release, settings: Job) -> tuple[str, ...]:
     """Warnings; a price above the target is the end, unless it is allowed and said.
 
     Args:

@@ -25,15 +25,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.release.record import LEVEL as LEVEL
 from beam_ldp.transforms.files import paths_matching, reason
 from beam_ldp.whole_files import flush, replace_file, write_new
 
@@ -396,47 +392,7 @@ def create_private(path: str, content: bytes) -> None:
         raise OutputError(f"{path} cannot be written ({error.strerror})") from None
 
 
-# Tables of estimates as files, and the columns that all of them have ------------------------------
-
-
-PLACE = (  # what an estimate is about
-    ("question", pa.string()),
-    ("group", pa.string()),
-    ("window_start", pa.timestamp("us", tz="UTC")),
-    ("window_end", pa.timestamp("us", tz="UTC")),
-)
-
-
-def place_columns(
-    num_rows: int, question: str, group: str | None, window: tuple[int, int] | None
-) -> dict[str, Any]:
-    """The columns of `PLACE`, the same in every row.
-
-    Args:
-        num_rows: how many rows.
-        question, group: public names.
-        window: start and end in microseconds since 1970; None for all of the input.
-    """
-    values = (question, group, *(window if window is not None else (None, None)))
-    return {name: [value] * num_rows for (name, _), value in zip(PLACE, values)}
-
-
-def errors_against(estimate: Estimate, truth: np.ndarray) -> dict[str, float]:
-    """How far an estimate is from a known truth, for simulations and tests."""
-    low, high = estimate.confidence_interval(LEVEL)
-    off = estimate.value - truth
-    return {
-        "error.root_mean_square": float(np.sqrt(np.mean(off**2))),
-        "error.largest": float(np.abs(off).max()),
-        "error.intervals_that_hold": float(np.mean((low <= truth) & (truth <= high))),
-    }
-
-
-def as_csv(table: pa.Table) -> bytes:
-    """UTF-8 with a header; nulls are empty, text is quoted where it must be."""
-    stream = io.BytesIO()
-    pa_csv.write_csv(table, stream, pa_csv.WriteOptions(quoting_style="needed"))
-    return stream.getvalue()
+# Tables of estimates as files --------------------------------------------------------------------
 
 
 def as_parquet(table: pa.Table) -> bytes:

@@ -120,7 +120,8 @@ _OWN_NAME = "Give it a release id of its own, for a new charge with new noise"
 
 def known_again(settings: ChargeSettings) -> bool:
     """Whether envelopes without a key are known to be the same as those of another collection."""
-    return bool(getattr(settings, "digested", False))
+    collected = getattr(settings, "collected", None)
+    return collected is not None and bool(collected.digested)
 
 
 def said_of_another(settings: ChargeSettings, one_round: bool, keyed: bool) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.wording import number
 
 SCHEMA_VERSION = 1
-
-LEVEL = 0.95  # of every interval
 
 
 @dataclass(frozen=True)
@@ -58,19 +57,17 @@ class PrivacyRecord:
         expected_users: what was expected, if anything.
         charged: whether a budget was charged: "yes", or "no" and why.
         ledger, ledger_id, run_id: which ledger, and the name of the charge in it.
+        untracked: why the run is not in MLflow; None if it was to be logged.
         postprocess: what was done to the unbiased frequencies before they were shown: "none",
             "clip" or "norm-sub". Intervals are those of the unbiased ones.
-        untracked: why the run is not in MLflow; None if it was to be logged.
         event: the privacy event that was priced, as ledgers store it; None in a simulation.
         created: time of writing, ISO 8601, UTC.
         version: of beam-ldp.
         certificate: what confirms `epsilon` without the accountant, or why nothing does.
         kind: names the template of its statement (beam_ldp/release/statement.py).
         collected: whether reports were randomized elsewhere, and came in.
+        details: what only releases of its kind tell, as `Asked.facts` and `part_facts` say it.
     """
-
-    kind: ClassVar[str] = "statement"
-    collected: ClassVar[bool] = False
 
     question: str
     dataset: str
@@ -117,32 +114,40 @@ class PrivacyRecord:
     created: str = ""
     version: str = ""
     warnings: tuple[str, ...] = field(default=())
+    kind: str = "statement"
+    collected: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
     certificate: dict[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.simulated and (self.epsilon is not None or self.local_epsilon is not None):
             raise ValueError("local_epsilon and epsilon must be None in a simulated release")
-        price, stated = self.epsilon, certified(vars(self))
+        price, stated = self.epsilon, certified({**self.details, **vars(self)})
         object.__setattr__(self, "certificate", stated["certificate"])
         if price is None:
             return
         for item in fields(self):
-            told = getattr(self, item.name)
-            told = _restated(told, item.name, price, stated["epsilon"])
+            told = _restated(getattr(self, item.name), item.name, price, stated["epsilon"])
             object.__setattr__(self, item.name, told)
+        details = {
+            name: _restated(told, name, price, stated["epsilon"])
+            for name, told in self.details.items()
+        }
+        object.__setattr__(self, "details", details)
 
     def told(self) -> dict[str, Any]:
         """What its statement is written from."""
-        return {"kind": self.kind, "collected": self.collected, **self.to_json()}
+        return {**self.to_json(), "kind": self.kind, "collected": self.collected}
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able, with a schema version; infinities become null and a word in `method`."""
         found: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-        for item in fields(self):
-            value = getattr(self, item.name)
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name, value in {**told, **self.details}.items():
             if isinstance(value, float) and not math.isfinite(value):
                 value = None
-            found[item.name] = list(value) if isinstance(value, tuple) else value
+            if name not in ("kind", "collected", "details"):
+                found[name] = list(value) if isinstance(value, tuple) else value
         found["neighbours"] = "replace-one"
         found["participation_protected"] = False
         found["interval_level"] = 0.95
@@ -162,47 +167,3 @@ def _restated(told: Any, name: str, price: float, stated: float) -> Any:
     if name not in _PRICES or told is None:
         return told
     return stated if told == price else float(number(told))
-
-
-@dataclass(frozen=True)
-class MeanRecord(PrivacyRecord):
-    """The record of a mean.
-
-    Attributes:
-        statistic: "mean".
-        model: "shuffle", or "local": nobody but the device is trusted.
-        dimension: numbers per person.
-        messages_per_user: messages that one person sends, each column permuted on its own.
-        compression: how many times as long the vector is in 32 bits a coordinate.
-        message_epsilon: the largest budget of one message; None where there is but one.
-        values: in words, where the values of a person lie.
-        in_ranges: whether each coordinate has a public range in its own unit.
-        sampling: "iid" where errors allow for the draw of one row of each person, else "fixed".
-        outside: what happened to values that lie elsewhere: "clip" or "raise".
-        mean_squared_error: of the whole vector, without bias, as `error_bars` says.
-        bias_bound: what the mechanism's own truncation can shift a coordinate by.
-        expected_bias: the same where it is known on average over a public rotation only.
-        error_bars: "measured" where they are those of the reports that came, "worst case" where
-            they are those of the values that are worst for the mechanism.
-    """
-
-    statistic: str = "mean"
-    model: str = "shuffle"
-    dimension: int = 1
-    messages_per_user: int = 1
-    compression: float | None = None
-    message_epsilon: float | None = None
-    values: str = ""
-    in_ranges: bool = False
-    sampling: str = "fixed"
-    outside: str = "clip"
-    mean_squared_error: float | None = None
-    bias_bound: float = 0.0
-    expected_bias: float = 0.0
-    error_bars: str = "worst case"
-
-    kind = "mean"
-
-    def told(self) -> dict[str, Any]:
-        in_shares = self.mechanism.get("mechanism") == "SplitAndMixMean"
-        return super().told() | ({"kind": "shares"} if in_shares else {})

@@ -18,9 +18,9 @@ from beam_ldp.release.beam_job import BudgetOptions
 from beam_ldp.release.charging import ChargeSettings, NoCharge, RunCharge
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.interrupted_runs import find_interrupted_runs
-from beam_ldp.release.job import LEDGER_VARIABLE
 from beam_ldp.release.publishing import Republication, known_again, said_of_another
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import LEDGER_VARIABLE
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.device.keyed import PeopleFolder, read_key
 from beam_ldp.wording import number, rounded_down

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -15,7 +15,7 @@ from beam_ldp.settings.sections import odds
 from beam_ldp.wording import many, number, promise
 
 if TYPE_CHECKING:
-    from beam_ldp.release.planner import Choice, Planner
+    from beam_ldp.release.run import Run
 
 
 def price_table(record: PrivacyRecord) -> Table:
@@ -28,19 +28,18 @@ def price_table(record: PrivacyRecord) -> Table:
     return table
 
 
-def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
+def plan_table(run: Run) -> Table:
     """What would run, what it would cost, and how accurate it would be."""
-    settings, randomizer, n = question.settings, choice.mechanism, choice.num_reports
+    job, choice, randomizer = run.job, run.choice, run.choice.mechanism
     table = Table(title="Plan (nothing was run)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    if settings.source.paths:
+    if job.source.paths:
         table.add_row(
             "input",
-            f"{many(settings.num_files, 'file')}, {settings.input_bytes:,} bytes, "
-            f"{settings.source.format}",
+            f"{many(job.num_files, 'file')}, {job.input_bytes:,} bytes, {job.source.format}",
         )
-    for heading, text in question.inputs():
+    for heading, text in run.inputs():
         table.add_row(heading, text)
     table.add_row(
         "mechanism",
@@ -55,11 +54,12 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
         table.add_row("local epsilon", f"{local}, odds of {told}" if told else local)
         table.add_row(
             "epsilon",
-            f"{number(float(bound))} at delta = {settings.privacy.delta:g} for {many(n, 'report')}",
+            f"{number(float(bound))} at delta = {job.privacy.delta:g} for "
+            f"{many(choice.num_reports, 'report')}",
         )
-    table.add_row("released from", f"{many(settings.min_reports, 'report')} on")
-    for heading, text in question.expected(choice):
+    table.add_row("released from", f"{many(job.min_reports, 'report')} on")
+    for heading, text in run.asked.expected(job, choice):
         table.add_row(heading, text)
-    for warning in weak_warnings(randomizer, settings):
+    for warning in weak_warnings(randomizer, job):
         table.add_row("[yellow]warning[/yellow]", escape(warning))
     return table

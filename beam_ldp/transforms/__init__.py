@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.questions.columns import IntegerDomain
+from beam_ldp.questions.frequencies import Frequencies
+from beam_ldp.questions.means import Means
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.collector.panes import SlidingSums
 from beam_ldp.transforms.collector.release_rows import (
@@ -45,7 +47,6 @@ from beam_ldp.transforms.elements.blocks import (
 from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.elements.windows import WindowRules
 from beam_ldp.transforms.levels import AtLevel, RandomizeForLevels
-from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
 from beam_ldp.transforms.shuffler.shuffle import Shuffle
 from beam_ldp.transforms.shuffler.sums import MismatchError
 from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteReports
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         LevelsQuestion,
         ListQuestion,
         PrivateQuestions,
-        SurveyQuery,
     )
     from beam_ldp.transforms.user_means import PrivateUserMean
 
@@ -74,7 +74,7 @@ _LATER = {  # by name, the module that is loaded on first use
     "PrivateHeavyHitters": "heavy_hitters",
     "PrivateQuestions": "questions",
     "PrivateUserMean": "user_means",
-    "SurveyQuery": "questions",
+    "Survey": "questions",
 }
 
 __all__ = [
@@ -93,13 +93,13 @@ __all__ = [
     "EncodeWords",
     "EstimateFrequencies",
     "EstimateMean",
-    "FrequencyQuery",
+    "Frequencies",
     "FrequencyRow",
     "IntegerDomain",
     "LeveledBlock",
     "LevelsQuestion",
     "ListQuestion",
-    "MeanQuery",
+    "Means",
     "MeanRow",
     "MismatchError",
     "PerPersonFilter",
@@ -117,7 +117,7 @@ __all__ = [
     "Releases",
     "ReportBlock",
     "Reports",
-    "SurveyQuery",
+    "Survey",
     "Shuffle",
     "ShuffledBlock",
     "ShuffledSum",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.questions.encoders import WordEncoder
-from beam_ldp.settings import People, Privacy, Shuffling
-from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
+from beam_ldp.questions.heavy_hitters import HeavyWords
+from beam_ldp.settings import People, Shuffling
+from beam_ldp.transforms.composite import BadLists, HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.encode import Encode
-from beam_ldp.transforms.queries import BadLists, Query, check_plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,38 +40,6 @@ class EncodeWords(Encode):
     ) -> None:
         encoder = WordEncoder(None if column is None else (column,), protocol.code)
         super().__init__(encoder, people=people, bad_rows=bad_rows)
-
-
-@dataclass(frozen=True)
-class WordsQuery(Query):
-    """Which words many people hold.
-
-    Attributes:
-        column: with the word; None where elements are words.
-        name: for the record.
-        bad_rows: as in `EncodeWords`.
-    """
-
-    column: str | None = None
-    name: str = ""
-    bad_rows: BadLists = "dead_letter"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        named = self.column or self.name
-        return (named,) if named else ()
-
-    def digest(self, randomizer: Any) -> bytes:
-        return b""  # the plan says all that is public
-
-    def check(self, randomizer: Any) -> None:
-        check_plan(randomizer, HeavyHitters)
-
-    def plan(self, privacy: Privacy) -> Any:
-        raise ValueError("protocol must be given: plan_heavy_hitters makes it")
-
-    def encoder(self, randomizer: Any) -> WordEncoder:
-        return WordEncoder(None if self.column is None else (self.column,), randomizer.code)
 
 
 class PrivateHeavyHitters(PrivateEstimate):
@@ -112,4 +79,4 @@ class PrivateHeavyHitters(PrivateEstimate):
     ) -> None:
         if how.get("shuffle", Shuffling()).output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        super().__init__(protocol, WordsQuery(column, question, bad_rows), **how)
+        super().__init__(protocol, HeavyWords(column, question, bad_rows), **how)

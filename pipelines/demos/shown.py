@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def run_shown(
     console: Console,
-    program: type[Question[Any]],
+    program: type[Question],
     flags: Sequence[str],
     more: Sequence[str],
     truth: np.ndarray,

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile
+from beam_ldp.release.devices.release_file import RELEASE_FILE, ReleaseFile
 from beam_ldp.release import outputs, runner, terminal
 from beam_ldp.release.planner import Choice
 from beam_ldp.release.question import Question
@@ -40,7 +40,7 @@ def need_a_row_of_each(people: People) -> None:
 
 
 def write_question(
-    program: Question[Any],
+    program: Question,
     choice: Choice[Any],
     release: ReleaseFile,
     console: Console,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES, UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES

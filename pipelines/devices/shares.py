@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
-from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.questions.on_devices import DeviceSharesQuestion
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import (
     DeviceValues,
     check_new,
@@ -18,12 +18,13 @@ from beam_ldp.pipelines.devices.values import (
     release_of_mean,
 )
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings, check_mean, checked_mean
+from beam_ldp.pipelines.means.choice import check_mean, checked_mean
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import mean, randomize
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.composite import bounding_of
 
@@ -93,7 +94,7 @@ class ShareValues(DeviceValues):
             people.
     """
 
-    settings: MeanSettings
+    settings: Job
     program: Mean
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:

@@ -11,20 +11,20 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.pipelines.commands import asked_on_devices, loaded
-from beam_ldp.pipelines.devices.questions import (
+from beam_ldp.questions.on_devices import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
     DeviceSharesQuestion,
 )
 from beam_ldp.pipelines.devices.recovery import with_recover_key
-from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
+from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
-from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
+from beam_ldp.pipelines.frequencies.questions import SeveralLists
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
+from beam_ldp.pipelines.means.choice import check_mean
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -33,9 +33,10 @@ from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse,
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.release.job import Settings, absolute, need, with_files
+from beam_ldp.release.job import absolute, need, with_files
 from beam_ldp.release.question import Question
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import DeviceSide
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
@@ -149,7 +150,7 @@ def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
     return Arguments(alone, []).over(given)
 
 
-def _check_list(given: Arguments) -> FrequencySettings:
+def _check_list(given: Arguments) -> Job:
     if given["question"].get("bad_rows") == "zero":
         raise SettingError("--bad-rows of a list must be dead-letter or other")
     if not {"domain", *_OF_LISTS} & set(given["question"]):
@@ -177,9 +178,9 @@ class DeviceValues(ABC):
         unwritten: why there may be no report.
     """
 
-    settings: Settings[Any]
+    settings: Job
     release: ReleaseFile
-    program: Question[Any]
+    program: Question
     readers: Readers | None = None
     unwritten: str = "no row could be used"
 
@@ -246,9 +247,7 @@ class Readers:
             )
         return cls(levels, absolute(secret))
 
-    def check_alone(
-        self, settings: FrequencySettings, several: bool, reports_per_envelope: int
-    ) -> None:
+    def check_alone(self, settings: Job, several: bool, reports_per_envelope: int) -> None:
         """A SettingError for what does not go with levels."""
         with_it = {
             "several questions or a tree of bins": several,
@@ -274,12 +273,12 @@ class ListValues(DeviceValues):
 
     def __init__(
         self,
-        settings: FrequencySettings,
+        settings: Job,
         reports_per_envelope: int = 1,
         readers: Readers | None = None,
         recoverable: bool = False,
     ) -> None:
-        self.settings: FrequencySettings = settings
+        self.settings: Job = settings
         self._recoverable = recoverable
         self.program: Frequency = Frequency(settings)
         self.readers = readers
@@ -328,8 +327,8 @@ class ListValues(DeviceValues):
 class NumberValues(DeviceValues):
     """A number or a vector of them. Raises SettingError where no mechanism fits the flags."""
 
-    def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
-        self.settings: MeanSettings = settings
+    def __init__(self, settings: Job, reports_per_envelope: int = 1) -> None:
+        self.settings: Job = settings
         self.program: Mean = Mean(settings)
         randomizer = self.program.choose().mechanism
         assert isinstance(randomizer, MeanRandomizer)
@@ -366,7 +365,7 @@ def _promised(program: Mean, reports_per_envelope: int) -> DeviceSharesQuestion:
 
 
 def terms_of(
-    program: Question[Any],
+    program: Question,
     randomizer: LocalRandomizer,
     reports_per_envelope: int,
     readers: Readers | None = None,

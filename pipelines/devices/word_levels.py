@@ -10,8 +10,8 @@ from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
-from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
-from beam_ldp.pipelines.devices.release_file import (
+from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
+from beam_ldp.release.devices.release_file import (
     RELEASE_FILE,
     ReleaseFile,
     load_release,
@@ -22,13 +22,14 @@ from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import heavy_hitters, randomize
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
-from beam_ldp.pipelines.words.choice import WordSettings, checked_words
+from beam_ldp.pipelines.words.choice import checked_words
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
 from beam_ldp.release import outputs
-from beam_ldp.release.job import checked as checked_settings
 from beam_ldp.release.job import need, settings_from, with_files
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
+from beam_ldp.settings.job import checked as checked_settings
 from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
 from beam_ldp.transforms.composite import bounding_of
 from beam_ldp.transforms.device.keyed import NoiseSource
@@ -106,7 +107,7 @@ class WordValues(DeviceValues):
     refused. Raises SettingError where that is so, and for flags that a question has decided.
     """
 
-    settings: WordSettings
+    settings: Job
     unwritten = "nobody here is asked at this level"
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
@@ -130,7 +131,7 @@ class WordValues(DeviceValues):
         )
         self.program = _Asked(self.settings, self.asked.protocol)
 
-    def _settings(self, given: Arguments) -> WordSettings:
+    def _settings(self, given: Arguments) -> Job:
         """What was told, with what the question says."""
         usage, protocol = randomize.USAGE, self.asked.protocol
         decided: dict[str, dict[str, Any]] = {
@@ -154,7 +155,7 @@ class WordValues(DeviceValues):
         )
         if len(question.column) > 1:
             raise SettingError("--column must name one column")
-        settings = settings_from(given, usage, question, WordSettings)
+        settings = settings_from(given, usage, question, Job)
         return with_files(checked_settings(settings))
 
     def _check_names(self, path: str) -> None:
@@ -243,6 +244,6 @@ class _Asked(FrequentWords):
 
     usage = randomize.USAGE
 
-    def __init__(self, settings: WordSettings, protocol: HeavyHitters) -> None:
+    def __init__(self, settings: Job, protocol: HeavyHitters) -> None:
         super().__init__(settings)
         self.protocol = protocol

@@ -18,10 +18,10 @@ from beam_ldp.planning import Plan
 from beam_ldp.planning.frequencies import LeastErrors, least_errors
 from beam_ldp.planning.questions import rare_errors
 from beam_ldp.planning.ranges import range_errors
+from beam_ldp.questions.forging import forged_cell, forged_moves
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.forging import forged_cell, forged_moves
-from beam_ldp.release.job import Settings
 from beam_ldp.release.planner import Choice
+from beam_ldp.settings.job import Job
 from beam_ldp.wording import number
 
 
@@ -104,7 +104,7 @@ class ListPlans(FrequencyPlans):
 
     upward = "standard error of a rare value's count, people"
 
-    def plans_at(self, settings: Settings[Any]) -> list[Plan]:
+    def plans_at(self, settings: Job) -> list[Plan]:
         return plans_of(settings, self.planner.domain.size)
 
     @property
@@ -151,7 +151,7 @@ class SurveyPlans(FrequencyPlans):
     upward = "RMS error of all answers, share of the people"
     columns = ("local epsilon", "epsilon", "worst error (people)", "bits")
 
-    def plans_at(self, settings: Settings[Any]) -> Sequence[Any]:
+    def plans_at(self, settings: Job) -> Sequence[Any]:
         assert self.planner.survey is not None
         designs = designs_of(settings.question.design)
         return [self._named(plan) for plan in self.planner.survey.plans(settings, designs)]

@@ -14,9 +14,9 @@ from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
 from beam_ldp.planning import Plan
+from beam_ldp.questions.forging import forged_as_json, forged_cell, forged_moves
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.forging import forged_as_json, forged_cell, forged_moves
-from beam_ldp.release.job import Settings
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 from beam_ldp.wording import many, number, promise
 
@@ -42,7 +42,7 @@ class MeanPlans(ComparedPlans):
         super().__init__(planner)
         self._attacked = attacked
 
-    def plans_at(self, settings: Settings[Any]) -> list[Plan]:
+    def plans_at(self, settings: Job) -> list[Plan]:
         """What was asked for with all that is worth a choice, another budget with the best."""
         asked = settings.privacy == self.planner.settings.privacy
         return plans_of(

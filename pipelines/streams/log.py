@@ -34,9 +34,9 @@ from beam_ldp.accounting.composition.accountant import counts_of
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.reports import with_crowd
 from beam_ldp.pipelines.streams.results import TABLE, read_folder
+from beam_ldp.questions.pictures import shortened
 from beam_ldp.release import outputs, runner
 from beam_ldp.release.charging import YES
-from beam_ldp.release.pictures import shortened
 from beam_ldp.release.reserving import NO_LEDGER, SIMULATED
 from beam_ldp.wording import number
 from mlflow_ldp.release import dataset_input

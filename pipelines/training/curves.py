@@ -14,7 +14,7 @@ from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, known
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.server_plans import AdapedPlan
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -13,8 +13,8 @@ from beam_ldp.pipelines.training.charge import TrainingRun, known, local_epsilon
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
+from beam_ldp.questions.forging import forged_shown
 from beam_ldp.release.charging import NoCharge
-from beam_ldp.release.forging import forged_shown
 from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.wording import many, verb
 

@@ -19,17 +19,17 @@ from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import joint_event
 from beam_ldp.pipelines.training.plan import PricePoint, TrainingPlan, composed
 from beam_ldp.pipelines.usage.train import CLDP_SGD, SHUFFLED_EPOCHS
-from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.mean import BinaryVectorMean
-from beam_ldp.randomizers.mean.base import MeanRandomizer
-from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
-from beam_ldp.release.forging import (
+from beam_ldp.questions.forging import (
     ONE_WAY,
     forged_in_rounds,
     forged_list,
     forged_moves,
     forged_usually,
 )
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.mean import BinaryVectorMean
+from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.settings import SettingError
 from beam_ldp.wording import number
 

@@ -26,9 +26,10 @@ from beam_ldp.pipelines.usage.train import (
     ServerNoise,
     TrainingQuestion,
 )
-from beam_ldp.release.job import Settings, check_dataset_named, need, settings_from
+from beam_ldp.release.job import need, settings_from
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import POSITIVE, settings_of
+from beam_ldp.settings.job import Job, check_dataset_named
 from beam_ldp.settings.usage import Arguments
 
 # Settings that only some algorithms have.
@@ -59,7 +60,7 @@ Rates = tuple[tuple[tuple[float, int], ...], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(Settings[TrainingQuestion]):
+class TrainSettings(Job):
     """What to do, checked: every field is usable as it stands.
 
     Attributes: the sections, and what the texts of the question mean:

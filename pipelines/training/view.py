@@ -15,8 +15,8 @@ from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
 from beam_ldp.pipelines.views.plans import Plans
+from beam_ldp.questions.forging import forged_usually
 from beam_ldp.release import outputs, terminal
-from beam_ldp.release.forging import forged_usually
 from beam_ldp.wording import many, number
 
 if TYPE_CHECKING:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from beam_ldp.settings.fields import SECONDS, SWITCH, WHOLE, SettingError, setting
+from beam_ldp.questions.frequencies import FrequencyQuestion
+from beam_ldp.settings.fields import SECONDS, SWITCH, SettingError, setting
 from beam_ldp.settings.sections import (
-    DEAD_LETTER,
     Charge,
     Mechanism,
     Noise,
@@ -18,89 +17,6 @@ from beam_ldp.settings.sections import (
     Source,
 )
 from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
-
-if TYPE_CHECKING:
-    from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrequencyQuestion:
-    """How often each value occurs: of a public list, of several, or of numbers in bins.
-
-    Attributes: the settings, and what the program makes of them once they are checked:
-
-        columns, domains: a column and a list for each question.
-        name: public name of all that is asked.
-        numbers: what is asked about numbers; None for values of lists.
-    """
-
-    column: tuple[str, ...] = setting(
-        (), "column with the value (not for text input); repeat it to ask several questions",
-        flag="column", metavar="NAME", many=True, basic=True,
-    )  # fmt: skip
-    domain: tuple[str, ...] = setting(
-        (),
-        "public list of values, one per line; all other values count as `other`. With "
-        "several questions, one for each {question.column}",
-        flag="domain", metavar="FILE", many=True, basic=True,
-    )  # fmt: skip
-    other: str = setting(
-        "other", "name for all values not listed, if the list itself holds a value `other`",
-        flag="other-label", metavar="NAME",
-    )  # fmt: skip
-    bins: str | None = setting(
-        None,
-        "for a column of numbers, instead of {question.domain}: public edges such as "
-        "0,10,20,50,100, or LOW:HIGH:COUNT; numbers outside count as `other`",
-        flag="bins", metavar="EDGES",
-    )  # fmt: skip
-    quantiles: str | None = setting(
-        None,
-        "quantiles to estimate, such as 0.1,0.5,0.9, with confidence intervals; as fine"
-        " as {question.bins}",
-        flag="quantiles", metavar="LEVELS",
-    )  # fmt: skip
-    between: tuple[str, ...] = setting(
-        (),
-        "range to count: how many numbers lie in [LOW, HIGH), each an edge of "
-        "{question.bins} or inf; may be repeated",
-        flag="between", metavar="LOW:HIGH", many=True,
-    )  # fmt: skip
-    fan_out: int | None = setting(
-        None,
-        "fan-out: children of each node in the tree behind {question.quantiles} and "
-        "{question.between} (default: the most accurate one, see docs/questions.md)",
-        WHOLE, flag="fan-out", metavar="N",
-    )  # fmt: skip
-    design: str = setting(
-        "auto",
-        "for several questions: each person answers one of them, drawn at random, or "
-        "all of them with a split budget; auto takes the more accurate one whose "
-        "privacy cost is no higher, locally or centrally",
-        flag="design", choices=("auto", "one", "all"),
-    )  # fmt: skip
-    bad_rows: str = setting(
-        DEAD_LETTER,
-        "what happens to rows that cannot be used: they are listed in bad_rows.jsonl, "
-        "or reported as `other` without a trace",
-        flag="bad-rows", choices=(DEAD_LETTER, "other"),
-    )  # fmt: skip
-    postprocess: str = setting(
-        "none",
-        "what is done to frequencies that noise made negative: nothing; each is cut to [0, 1]; or "
-        "all are shifted and cut so that they sum to one. The raw estimate, whose error bars these "
-        "are, stays in columns of its own",
-        flag="postprocess", choices=("none", "clip", "norm-sub"),
-    )  # fmt: skip
-    staged: str | None = setting(
-        None, "run no job: finish the release from what the job of a template with the same "
-        "flags left in this folder",
-        flag="staged", metavar="DIR",
-    )  # fmt: skip
-    columns: tuple[str, ...] = ()
-    domains: tuple[str, ...] = ()
-    name: str = ""
-    numbers: NumberQuestion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

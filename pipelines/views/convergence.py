@@ -19,7 +19,7 @@ from beam_ldp.planning.convergence import (
     best,
     plan_convergence,
 )
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -16,10 +16,7 @@ from rich.table import Table
 
 from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.planning.mechanisms import mechanism_of
-from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.job import Settings
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -31,9 +28,12 @@ from beam_ldp.release.pictures import (
     label_ends,
     png,
 )
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.release.planner import Choice, Planner
 from beam_ldp.release.tables import plan_table
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -264,7 +264,7 @@ class Plans:
         planner: of the release.
     """
 
-    def __init__(self, planner: Planner[Any]) -> None:
+    def __init__(self, planner: Planner) -> None:
         self.planner = planner
 
     @cached_property
@@ -298,7 +298,7 @@ class ComparedPlans(Plans):
     has_costs: ClassVar[bool] = True
 
     @abstractmethod
-    def plans_at(self, settings: Settings[Any]) -> Sequence[Any]:
+    def plans_at(self, settings: Job) -> Sequence[Any]:
         """All mechanisms, best first. Raises SettingError or ValueError."""
 
     @property
@@ -342,7 +342,7 @@ class ComparedPlans(Plans):
         """All mechanisms with these settings; one of somebody's own is among them."""
         return self._plans(self.planner.settings)
 
-    def _plans(self, settings: Settings[Any]) -> Sequence[Any]:
+    def _plans(self, settings: Job) -> Sequence[Any]:
         name = settings.mechanism.name
         try:
             if ":" in name:

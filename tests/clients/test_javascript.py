@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.identity import digest_of

@@ -118,7 +118,7 @@ def everything() -> dict[str, Any]:
     from beam_ldp.ledger.store import SCHEMA
     from beam_ldp.log_events import EVENTS
     from beam_ldp.pipelines import collect, programs
-    from beam_ldp.pipelines.devices import collecting as collect_mean
+    from beam_ldp.release.devices import collecting as collect_mean
     from beam_ldp.pipelines.frequencies import parts
     from beam_ldp.pipelines.means import user_choice as user_mean_record
     from beam_ldp.pipelines.words.choice import WordRecord

@@ -49,7 +49,7 @@ class Program:
     """
 
     name: str
-    question: type[Question[Any]]
+    question: type[Question]
     asks: tuple[str, ...]
     columns: tuple[str, ...]
     rows_each: int = 1

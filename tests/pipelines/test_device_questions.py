@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.pipelines import collect, frequency, randomize
-from beam_ldp.pipelines.devices.questions import (
+from beam_ldp.questions.on_devices import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
 )
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.randomizers.domain import Bins

@@ -14,7 +14,7 @@ import pytest
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect, frequency, randomize
-from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
+from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer

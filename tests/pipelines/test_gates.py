@@ -26,22 +26,22 @@ from beam_ldp.release.gates import (
     say_left_out,
     weak_warnings,
 )
-from beam_ldp.release.job import Settings
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.worker_results import bad_row_lines
 from beam_ldp.settings import Noise, Output, People, Privacy, Shuffling, Source
+from beam_ldp.settings.job import Job
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, WithheldRelease
 
 pytestmark = pytest.mark.exact
 
 
-def asked(**more: Any) -> Settings[Any]:
-    """Settings, as far as gates look at them."""
+def asked(**more: Any) -> Job:
+    """Job, as far as gates look at them."""
     told: dict[str, Any] = {
         "delta": 1e-8, "user_id": "uid", "max_bad_rows": None, "seed": None, **more
     }  # fmt: skip
     source, noise = Source(max_bad_rows=told.pop("max_bad_rows")), Noise(seed=told.pop("seed"))
-    return Settings(
+    return Job(
         source=source, noise=noise, people=People(id=told.pop("user_id")),
         privacy=Privacy(**told), shuffle=Shuffling(min_reports=90), output=Output(folder="out"),
         question=None,

@@ -20,10 +20,10 @@ from beam_ldp.pipelines.means.answer import (
     plot_mean,
 )
 from beam_ldp.pipelines.means.choice import comparison_of
+from beam_ldp.questions.pictures import png
 from beam_ldp.randomizers.estimate import decimals
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
 from beam_ldp.release.outputs import as_csv
-from beam_ldp.release.pictures import png
 from beam_ldp.transforms.elements.blocks import Release
 
 

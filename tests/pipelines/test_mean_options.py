@@ -13,11 +13,11 @@ import pytest
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings
 from beam_ldp.release.inputs.line_formats import read_json_lines
 from beam_ldp.release.inputs.previews import Field, choose_fields, dimension_of, read_fields
 from beam_ldp.release.inputs.sources import InputFileError, RowGroups, read_row_groups
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 
 pytestmark = pytest.mark.exact
 
@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> list[str]:
     return [f"--input={tmp_path}/x.csv", "--column=a,b", f"--output={tmp_path}/out"]
 
 
-def settings_of(flags: list[str]) -> MeanSettings:
+def settings_of(flags: list[str]) -> Job:
     return Mean.check(read_flags(Mean.usage, flags))
 
 

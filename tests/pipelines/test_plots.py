@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from beam_ldp.questions.pictures import fallback_fonts, plot_top, png, shortened, top_list
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.release.pictures import fallback_fonts, plot_top, png, shortened, top_list
 
 ESTIMATE = Estimate(np.array([0.1, 0.5, 0.3, 0.9]), np.full(4, 0.01), 1000)
 LABELS = ("a", "b", "c", "other")

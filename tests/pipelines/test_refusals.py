@@ -12,7 +12,7 @@ import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.pipelines import frequency
-from beam_ldp.pipelines.devices.release_file import load_release
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse

@@ -15,7 +15,7 @@ import pytest
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.auditing import audit
 from beam_ldp.pipelines import collect, mean, randomize
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers import wire
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of

@@ -32,8 +32,8 @@ from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.view import plan_line, say_plan
 from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.questions.forging import forged_list, forged_usually
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
-from beam_ldp.release.forging import forged_list, forged_usually
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError

@@ -6,8 +6,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_ldp.pipelines.devices.collecting import CollectSettings, DeviceReports, count
 from beam_ldp.release.beam_job import Outputs
+from beam_ldp.release.devices.collecting import CollectSettings, DeviceReports, count
 from beam_ldp.release.planner import Choice, Rows
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -15,7 +15,7 @@ from beam_ldp.transforms.elements.blocks import Release
 class DecidesFromReports(DeviceReports):
     """Stands before the program that decides from raw data."""
 
-    settings: CollectSettings[Any]
+    settings: CollectSettings
 
     def inputs(self) -> Rows:
         told = super().inputs()  # type: ignore[safe-super]  # of the program behind it

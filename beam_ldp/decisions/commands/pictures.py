@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.release.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with
+from beam_ldp.questions.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with
 
 
 def figure_of_rows(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from beam_ldp.randomizers.domain import OTHER, Domain
-from beam_ldp.release.job import Settings
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 
 _COMPRESSED = (".gz", ".bz2", ".zip", ".zst", ".xz", ".lzma", ".deflate")
 
@@ -56,7 +55,7 @@ def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domai
 # On the command line: `--domain urls.txt --groups countries.txt` ----------------------------------
 
 
-def check_groups(settings: Settings[Any]) -> None:
+def check_groups(settings: Job) -> None:
     """A SettingError unless the settings about groups fit together."""
     people = settings.people
     if (people.group_by is None) != (people.groups is None):
@@ -72,13 +71,13 @@ def check_groups(settings: Settings[Any]) -> None:
         raise SettingError("--group-by must name a column that is used for nothing else")
 
 
-def lists_of(settings: Settings[Any]) -> list[Domain]:
+def lists_of(settings: Job) -> list[Domain]:
     """The lists of the questions, as files have them. Raises SettingError."""
     question, hint = settings.question, " (see --other-label)"
     return [load_list("--domain", path, question.other, hint) for path in question.domains]
 
 
-def groups_of(settings: Settings[Any]) -> Domain | None:
+def groups_of(settings: Job) -> Domain | None:
     """The public list of groups, if there are any. Raises SettingError."""
     if settings.people.group_by is None:
         return None

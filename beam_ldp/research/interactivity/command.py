@@ -145,7 +145,7 @@ def _releases(files: list[Path]) -> dict[Path, ReleaseTerms]:
 
 
 def _terms(path: str) -> ReleaseTerms:
-    from beam_ldp.pipelines.devices.release_file import load_release
+    from beam_ldp.release.devices.release_file import load_release
 
     agreed = load_release(path)
     if agreed.group_by is not None:
@@ -169,8 +169,8 @@ def _kernels(path: Path) -> dict[str, Any]:
 
 
 def _write(folder: Any, report: InteractivityReport) -> None:
+    from beam_ldp.questions.pictures import png
     from beam_ldp.release.outputs import as_json
-    from beam_ldp.release.pictures import png
 
     with folder.writing() as writer:
         writer.put("audit.json", as_json(_json(report)))
@@ -263,7 +263,7 @@ def _noninteractive(report: InteractivityReport) -> str:
 def plot(report: InteractivityReport) -> Any:
     """How many people were asked how often, and what that sums to."""
     from beam_ldp.protocols.interaction import NANO
-    from beam_ldp.release.pictures import ESTIMATE, GREY, TRUTH, bare, figure_with
+    from beam_ldp.questions.pictures import ESTIMATE, GREY, TRUTH, bare, figure_with
     from beam_ldp.wording import number
 
     people = report.people

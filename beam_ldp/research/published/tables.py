@@ -15,8 +15,7 @@ from rich.table import Table
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.schedule_prices import CLONES, FLOORS, OWN
-from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -28,6 +27,7 @@ from beam_ldp.release.pictures import (
     label_ends,
     png,
 )
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.research.published.methods import MethodPrice, price_of
 from beam_ldp.wording import many, number, rounded_down
 

@@ -16,8 +16,8 @@ from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
 from beam_ldp.decisions.stages.outcomes import OutcomeQuery
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
-from beam_ldp.pipelines.devices.questions import DeviceQuestion
-from beam_ldp.pipelines.devices.release_file import load_release
+from beam_ldp.questions.on_devices import DeviceQuestion
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES

@@ -16,8 +16,8 @@ from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion, r
 from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
-from beam_ldp.pipelines.devices.questions import DeviceQuestion
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.questions.on_devices import DeviceQuestion
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release import checks

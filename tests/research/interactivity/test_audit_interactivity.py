@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope

@@ -14,8 +14,9 @@ from rich.table import Table
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict, decide
 from beam_ldp.decisions.commands.pictures import figure_of_rows
 from beam_ldp.decisions.experiments.channel import share_interval
-from beam_ldp.release.outputs import LEVEL, PLACE, as_json, place_columns
-from beam_ldp.release.pictures import ESTIMATE, GREY, TRUTH, shortened
+from beam_ldp.questions.pictures import ESTIMATE, GREY, TRUTH, shortened
+from beam_ldp.questions.tables import LEVEL, PLACE, place_columns
+from beam_ldp.release.outputs import as_json
 from beam_ldp.release.question import Answer
 from beam_ldp.release.terminal import printable
 from beam_ldp.transforms.elements.blocks import Release

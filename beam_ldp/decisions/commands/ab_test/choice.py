@@ -12,21 +12,13 @@ from beam_ldp.decisions.commands.usage import RUN, OutcomeQuestion
 from beam_ldp.decisions.stages.outcomes import decision_id, least_reports
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.release.job import (
-    Settings,
-    absolute,
-    checked,
-    need,
-    section_from,
-    settings_from,
-    with_files,
-)
+from beam_ldp.release.job import absolute, need, section_from, settings_from, with_files
 from beam_ldp.release.statement import say_by
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job, checked
 from beam_ldp.settings.usage import Arguments, Usage
 
 say_by(__package__)
-OutcomeSettings = Settings[OutcomeQuestion]
 
 
 def read_plan(path: str) -> ExperimentPlan:
@@ -42,9 +34,7 @@ def read_plan(path: str) -> ExperimentPlan:
         raise SettingError(f"--design {path}: {error}") from None
 
 
-def checked_outcomes(
-    given: Arguments, usage: Usage = RUN
-) -> tuple[OutcomeSettings, ExperimentPlan]:
+def checked_outcomes(given: Arguments, usage: Usage = RUN) -> tuple[Job, ExperimentPlan]:
     """The settings and the plan, with every rule checked. Raises SettingError.
 
     Args:
@@ -55,7 +45,7 @@ def checked_outcomes(
     question = section_from(given, usage, "question", OutcomeQuestion)
     question = replace(question, design=absolute(question.design))
     plan = read_plan(question.design)
-    told = settings_from(planned(given, plan, question.look), usage, question, OutcomeSettings)
+    told = settings_from(planned(given, plan, question.look), usage, question, Job)
     _check(told, plan, usage)
     return with_files(checked(told)), plan
 
@@ -77,7 +67,7 @@ def planned(given: Arguments, plan: ExperimentPlan, look: int) -> Arguments:
     return Arguments(told, []).over(given)
 
 
-def _check(settings: OutcomeSettings, plan: ExperimentPlan, usage: Usage) -> None:
+def _check(settings: Job, plan: ExperimentPlan, usage: Usage) -> None:
     question, people = settings.question, settings.people
     outcome, arm = usage.flag_of("question.column"), usage.flag_of("people.group_by")
     if len(question.column) > 1:

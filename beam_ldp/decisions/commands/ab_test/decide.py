@@ -19,11 +19,11 @@ from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import DECIDE, OutcomeQuestion
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.devices.collecting import (
+from beam_ldp.release.devices.collecting import (
     CollectSettings,
     check_collected,
 )
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
+from beam_ldp.release.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
 from beam_ldp.release.job import absolute, need
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments
@@ -46,7 +46,7 @@ class DecideReports(DecidesFromReports, Experiment):
     """Does an effect show, from reports that were randomized elsewhere?"""
 
     usage = DECIDE
-    settings: CollectSettings[OutcomeQuestion]
+    settings: CollectSettings
 
     @classmethod
     def of(cls, given: Arguments) -> DecideReports:

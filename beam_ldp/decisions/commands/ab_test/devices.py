@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.decisions.commands.ab_test.choice import OutcomeSettings, checked_outcomes
+from beam_ldp.decisions.commands.ab_test.choice import checked_outcomes
 from beam_ldp.decisions.commands.ab_test.run import Experiment
 from beam_ldp.decisions.stages.outcomes import outcome_digest
-from beam_ldp.pipelines.devices.questions import DeviceQuestion, names_in
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import DeviceValues, check_new, terms_of
 from beam_ldp.pipelines.usage.randomize import USAGE
+from beam_ldp.questions.on_devices import DeviceQuestion, names_in
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import Arguments
 
 
@@ -86,7 +87,7 @@ class OutcomeValues(DeviceValues):
         asked["design"] = asked.pop("experiment")
         told = Arguments({**given.settings, "question": asked}, given.beam_flags)
         settings, plan = checked_outcomes(told, USAGE)
-        self.settings: OutcomeSettings = settings
+        self.settings: Job = settings
         self.program: Experiment = Experiment(settings, plan, ())
         question, groups = settings.question, settings.people.groups
         self.release = ReleaseFile(

@@ -17,7 +17,6 @@ from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
 from beam_ldp.decisions.commands.ab_test.choice import (
     ExperimentRecord,
-    OutcomeSettings,
     checked_outcomes,
 )
 from beam_ldp.decisions.commands.ab_test.decided import (
@@ -36,11 +35,12 @@ from beam_ldp.release import worker_results as results
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.planner import Choice, Rows
 from beam_ldp.release.question import Answer, Question
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 
 
-class Experiment(Question[OutcomeSettings]):
+class Experiment(Question):
     """Does an effect show?
 
     Args:
@@ -52,13 +52,13 @@ class Experiment(Question[OutcomeSettings]):
     usage = RUN
 
     def __init__(
-        self, settings: OutcomeSettings, experiment: ExperimentPlan, earlier: tuple[Counts, ...]
+        self, settings: Job, experiment: ExperimentPlan, earlier: tuple[Counts, ...]
     ) -> None:
         super().__init__(settings)
         self.experiment, self.earlier = experiment, earlier
 
     @classmethod
-    def check(cls, given: Arguments) -> OutcomeSettings:
+    def check(cls, given: Arguments) -> Job:
         return checked_outcomes(given)[0]
 
     @classmethod

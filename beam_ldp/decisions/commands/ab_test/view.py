@@ -17,7 +17,7 @@ from beam_ldp.decisions.experiments.arms import normal_arms
 from beam_ldp.decisions.experiments.channel import NO_NOISE, BitChannel
 from beam_ldp.decisions.experiments.designing import people_needed
 from beam_ldp.decisions.experiments.simple import normal_people
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -22,7 +22,6 @@ from beam_ldp.decisions.commands.bandit.answer import BatchAnswer
 from beam_ldp.decisions.commands.bandit.arrivals import batches_in, follow
 from beam_ldp.decisions.commands.bandit.choice import (
     BatchRecord,
-    RewardSettings,
     central_price,
     checked_rewards,
     open_service,
@@ -41,7 +40,7 @@ from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.release import worker_results as results
 from beam_ldp.release.charging import ChargeSettings
-from beam_ldp.release.checks import Job
+from beam_ldp.release.checks import Preflight
 from beam_ldp.release.gates import BadRows, NothingReleasedError
 from beam_ldp.release.interrupted_runs import find_interrupted_runs
 from beam_ldp.release.job import section_from
@@ -49,6 +48,7 @@ from beam_ldp.release.planner import Choice, Rows
 from beam_ldp.release.question import Answer, Question
 from beam_ldp.release.reserving import ledger_url
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.wording import number
@@ -87,7 +87,7 @@ def free_name(settings: ChargeSettings, name: str, *, memoized: bool) -> str:
 _MODELS = {"shuffled": "shuffle", "local": "local", "central": "central"}
 
 
-class OpenBatch(Question[RewardSettings]):
+class OpenBatch(Question):
     """What is the reward of each play of the open batch, and which actions may still be best?
 
     Args:
@@ -98,12 +98,12 @@ class OpenBatch(Question[RewardSettings]):
 
     usage = ADVANCE
 
-    def __init__(self, settings: RewardSettings, service: ServiceFolder, asked: BatchTerms) -> None:
+    def __init__(self, settings: Job, service: ServiceFolder, asked: BatchTerms) -> None:
         super().__init__(settings)
         self.service, self.asked = service, asked
 
     @classmethod
-    def check(cls, given: Arguments) -> RewardSettings:
+    def check(cls, given: Arguments) -> Job:
         return cls.of(given).settings
 
     @classmethod
@@ -297,7 +297,7 @@ def open_batch(service: ServiceFolder) -> BatchTerms:
     return service.asked
 
 
-def _check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return programs.to_check(OpenBatch, given)
 

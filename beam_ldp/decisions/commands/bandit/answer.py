@@ -14,8 +14,9 @@ from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.progress import BanditProgress, Decided
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.commands.pictures import figure_of_rows
-from beam_ldp.release.outputs import LEVEL, PLACE, as_json, place_columns
-from beam_ldp.release.pictures import ESTIMATE, GREY, shortened
+from beam_ldp.questions.pictures import ESTIMATE, GREY, shortened
+from beam_ldp.questions.tables import LEVEL, PLACE, place_columns
+from beam_ldp.release.outputs import as_json
 from beam_ldp.release.question import Answer
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.decisions.commands.bandit.choice import (
-    RewardSettings,
     checked_rewards,
     checked_rules,
     open_service,
@@ -36,8 +35,9 @@ from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.release.inputs.previews import read_heads
 from beam_ldp.release.inputs.sources import InputFileError, RowReader, find_all_files
-from beam_ldp.release.job import Settings, section_from, with_files
+from beam_ldp.release.job import section_from, with_files
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.sections import Source
 from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
@@ -55,7 +55,7 @@ def batches_in(given: Arguments) -> set[int]:
     column = given["people"].get("group_by", "play")
     try:
         source = section_from(given, ADVANCE, "source", Source)
-        settings = with_files(Settings(source=source, question=RewardQuestion()))
+        settings = with_files(Job(source=source, question=RewardQuestion()))
         told = settings.source
         reader = RowReader(told.format, (column,), None, "dead_letter", told.delimiter, None)  # type: ignore[arg-type]
         heads = read_heads(settings.files, reader)
@@ -190,7 +190,7 @@ class Arrivals:
             bad = f"; {self._bad.total():,} rows cannot be used, most often: {often}"
         return f"batch {self._asked.number}: {', '.join(short[:4])}{more}{bad}"
 
-    def _take(self, settings: RewardSettings) -> None:
+    def _take(self, settings: Job) -> None:
         source, people, column = settings.source, settings.people, settings.question.reward
         play = str(people.group_by)
         reader = RowReader(

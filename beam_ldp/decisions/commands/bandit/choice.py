@@ -15,21 +15,12 @@ from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.usage import ADVANCE, RewardQuestion
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.release.job import (
-    LEDGER_VARIABLE,
-    Settings,
-    absolute,
-    checked,
-    need,
-    section_from,
-    settings_from,
-    with_files,
-)
+from beam_ldp.release.job import absolute, need, section_from, settings_from, with_files
 from beam_ldp.release.statement import say_by
 from beam_ldp.settings import Charge, Noise, SettingError
+from beam_ldp.settings.job import LEDGER_VARIABLE, Job, checked
 from beam_ldp.settings.usage import Arguments, Usage
 
-RewardSettings = Settings[RewardQuestion]
 say_by(__package__)
 _SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")
 
@@ -40,7 +31,7 @@ def open_service(given: Arguments, usage: Usage = ADVANCE) -> ServiceFolder:
     return ServiceFolder.open(absolute(given["question"]["state"]))
 
 
-def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> RewardSettings:
+def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Job:
     """The settings, with every rule checked, and the files that there are. Raises SettingError."""
     settings = checked_rules(given, service, asked)
     try:
@@ -49,11 +40,11 @@ def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms)
         raise SettingError(str(error).replace("--input ", "--rewards ")) from None
 
 
-def checked_rules(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> RewardSettings:
+def checked_rules(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Job:
     """The same before any file is looked for. Raises SettingError."""
     need(ADVANCE, given, "source.paths")
     question = section_from(given, ADVANCE, "question", RewardQuestion)
-    settings = settings_from(planned(given, service, asked), ADVANCE, question, Settings)
+    settings = settings_from(planned(given, service, asked), ADVANCE, question, Job)
     people = settings.people
     if people.group_by in (question.reward, people.id):
         raise SettingError("--play must name a column that is used for nothing else")

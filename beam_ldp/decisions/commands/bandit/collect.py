@@ -19,13 +19,13 @@ from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import COLLECT, RewardQuestion
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.devices.collecting import (
+from beam_ldp.pipelines.programs import Program
+from beam_ldp.release.checks import Preflight
+from beam_ldp.release.devices.collecting import (
     CollectSettings,
     check_collected,
 )
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release
-from beam_ldp.pipelines.programs import Program
-from beam_ldp.release.checks import Job
+from beam_ldp.release.devices.release_file import RELEASE_FILE, load_release
 from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments
@@ -48,7 +48,7 @@ class CollectBatch(DecidesFromReports, OpenBatch):
     """Which actions may still be best, from reports that were randomized elsewhere?"""
 
     usage = COLLECT
-    settings: CollectSettings[RewardQuestion]
+    settings: CollectSettings
 
     @classmethod
     def of(cls, given: Arguments) -> CollectBatch:
@@ -94,7 +94,7 @@ def _batches_of(given: Arguments, service: ServiceFolder) -> set[int]:
     return found
 
 
-def _check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return programs.to_check(CollectBatch, given)
 

@@ -8,13 +8,14 @@ from beam_ldp.decisions.commands.bandit.advance import OpenBatch
 from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion
 from beam_ldp.decisions.commands.usage import RewardQuestion
 from beam_ldp.decisions.stages.rewards import RewardQuery
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import DeviceValues, check_new, refuse_decided
 from beam_ldp.pipelines.usage import randomize
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.release.job import Settings, checked, need, settings_from, with_files
+from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job import need, settings_from, with_files
 from beam_ldp.release.planner import Planner, Rows
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job, checked
 from beam_ldp.settings.usage import Arguments
 
 # What goes with the release.json of a batch: everything else is in it, or means nothing here.
@@ -49,7 +50,7 @@ class RewardValues(DeviceValues):
         self.settings = self._settings(given, release.asked)
         self.program = _Rewards(self.settings, release.asked.batch)
 
-    def _settings(self, given: Arguments, asked: DeviceRewardQuestion) -> Settings[RewardQuestion]:
+    def _settings(self, given: Arguments, asked: DeviceRewardQuestion) -> Job:
         """What was told, with what the batch says."""
         usage, identity = randomize.USAGE, self.identity
         decided: dict[str, dict[str, Any]] = {
@@ -64,7 +65,7 @@ class RewardValues(DeviceValues):
         if len(column) > 1:
             raise SettingError("--column must name one column")
         question = RewardQuestion(reward=column[0])
-        settings = settings_from(Arguments(decided, []).over(given), usage, question, Settings)
+        settings = settings_from(Arguments(decided, []).over(given), usage, question, Job)
         return with_files(checked(settings))
 
 
@@ -73,7 +74,7 @@ class _Rewards(OpenBatch):
 
     usage = randomize.USAGE
 
-    def __init__(self, settings: Settings[RewardQuestion], batch: str) -> None:
+    def __init__(self, settings: Job, batch: str) -> None:
         Planner.__init__(self, settings)
         self.batch = batch
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
 from beam_ldp.decisions.bandits.simulating import Floats, RegretCurve, simulate
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -265,8 +265,8 @@ def simulate(
     told = curves_json(common, curves) | policies_json(policies, common)
     files = {}
     if folder is not None or mlflow_uri:
+        from beam_ldp.questions.pictures import png
         from beam_ldp.release.outputs import as_json
-        from beam_ldp.release.pictures import png
 
         files = {"regret.json": as_json(told), "regret.png": png(plot(common, curves))}
     if folder is not None:

@@ -8,12 +8,12 @@ from typing import Any
 from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.stages.rewards import RewardQuery, reward_digest
-from beam_ldp.pipelines.devices.questions import DeviceQuestion, names_in
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.questions.on_devices import DeviceQuestion, names_in
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.release.pictures import shortened
+from beam_ldp.questions.pictures import shortened
 from beam_ldp.wording import number
 
 if TYPE_CHECKING:

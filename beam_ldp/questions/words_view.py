@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.words.choice import share
 from beam_ldp.protocols.found_words import FoundWords
+from beam_ldp.questions.base import Part, View
+from beam_ldp.questions.heavy_hitters import share
+from beam_ldp.questions.pictures import TopList, plot_top, shortened
+from beam_ldp.questions.tables import PLACE, place_columns
 from beam_ldp.randomizers.domain import OTHER
-from beam_ldp.release.outputs import PLACE, place_columns
-from beam_ldp.release.pictures import TopList, plot_top, shortened
-from beam_ldp.release.question import Answer
-from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.wording import many
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ SCHEMA = pa.schema(
 WORD, REST = "word", "rest"
 
 
-class WordAnswer(Answer):
+class WordsView(View):
     """The words that many people hold, most frequent first, and the share of everybody else.
 
     Args:
@@ -50,7 +49,7 @@ class WordAnswer(Answer):
         "plot.png": "the most frequent words",
     }
 
-    def __init__(self, release: Release, length: int, truth: Any = None) -> None:
+    def __init__(self, release: Part, length: int, truth: Any = None) -> None:
         super().__init__(release, None)
         self._length, self._true = length, truth
 
@@ -85,7 +84,7 @@ class WordAnswer(Answer):
     def table(self) -> pa.Table:
         return word_table(self.release, self.found, self.words)
 
-    def plot(self, price: str) -> Figure:
+    def figure(self, price: str) -> Figure:
         asked = shortened(self.release.question, 60)
         return plot_top(self.top, f"{asked}: {many(len(self.words), 'word')} found", price)
 
@@ -168,7 +167,7 @@ def words_above(found: FoundWords) -> tuple[int, ...]:
     return found.count_above(found.complete) if 0 < found.complete < 1 else ()
 
 
-def word_table(release: Release, found: FoundWords, words: tuple[str, ...]) -> pa.Table:
+def word_table(release: Part, found: FoundWords, words: tuple[str, ...]) -> pa.Table:
     """One row per word, most frequent first, with intervals that hold for all at once; the last row
     is everybody else."""
     columns = place_columns(len(words) + 1, release.question, release.group, release.window)

@@ -15,11 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.randomizers.estimate import Estimate, readable
-from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
-from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-from beam_ldp.release.outputs import LEVEL, PLACE, errors_against, place_columns
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.base import Part, View
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -27,12 +24,15 @@ from beam_ldp.release.pictures import (
     GRID,
     TRUTH,
     WIDTH,
+    TopList,
     bare,
     figure_with,
     shortened,
 )
-from beam_ldp.release.question import Answer
-from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.questions.tables import LEVEL, PLACE, errors_against, place_columns
+from beam_ldp.randomizers.estimate import Estimate, readable
+from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,14 +49,17 @@ SCHEMA = pa.schema(
 _SAID = {MEASURED: "Measured", WORST_CASE: "Predicted for the worst values"}
 
 
-class MeanAnswer(Answer):
+class MeanView(View):
     """The mean of vectors, in the unit of the data.
 
     Args:
         release: the mean; its estimate is a `MeanEstimate`.
-        view: the same, ready to be shown.
+        labels: of the coordinates.
         length: coordinates to list.
-        comparison: half a sentence on how far the error is from the best possible.
+        truth: the mean as it is, where that is known.
+        ranges: public ranges of the coordinates, if each has its own.
+        shape: height and width, where the coordinates are the pixels of a picture.
+        compared: half a sentence on how far the error is from the best possible.
     """
 
     purposes = {
@@ -64,11 +67,27 @@ class MeanAnswer(Answer):
         "plot.png": "the mean with its intervals",
     }
 
-    def __init__(self, release: Release, view: MeanView, length: int, comparison: str) -> None:
-        super().__init__(release, view.truth)
-        self.view = view
-        self._length = length
-        self._comparison = comparison
+    def __init__(
+        self,
+        release: Part,
+        labels: Sequence[str],
+        length: int,
+        truth: Any = None,
+        ranges: CoordinateRanges | None = None,
+        shape: tuple[int, int] | None = None,
+        compared: str = "",
+    ) -> None:
+        self.shown = shown_mean(release.estimate, labels, truth, ranges, shape)
+        super().__init__(release, self.shown.truth)
+        self._length, self._compared = length, compared
+
+    @property
+    def top(self) -> TopList:
+        """The largest coordinates."""
+        shown, listed = self.shown, self.shown.largest(self._length)
+        value, labels = shown.value[listed], tuple(shown.labels[i] for i in listed)
+        truth = None if shown.truth is None else shown.truth[listed]
+        return TopList(listed, labels, value, shown.low[listed], shown.high[listed], value, truth)
 
     @cached_property
     def mean_squared_error(self) -> float:
@@ -81,18 +100,18 @@ class MeanAnswer(Answer):
         return cast(MeanEstimate, self.release.estimate).error_bars
 
     def table(self) -> pa.Table:
-        return mean_table(self.release, self.view.labels)
+        return mean_table(self.release, self.shown.labels)
 
-    def plot(self, price: str) -> Figure:
-        size = f", {len(self.view):,} coordinates" if len(self.view) > 1 else ""
+    def figure(self, price: str) -> Figure:
+        size = f", {len(self.shown):,} coordinates" if len(self.shown) > 1 else ""
         asked = shortened(self.release.question, 60)
-        return plot_mean(self.view, f"Mean of {asked}{size}", price)
+        return plot_mean(self.shown, f"Mean of {asked}{size}", price)
 
     def show(self, console: Console) -> None:
-        console.print(coordinate_table(self.view, self._length))
-        said = [self._comparison] if self._comparison else []
-        one_unit = self.view.ranges is None
-        if one_unit and len(self.view) > 1 and math.isfinite(self.mean_squared_error):
+        console.print(coordinate_table(self.shown, self._length))
+        said = [self._compared] if self._compared else []
+        one_unit = self.shown.ranges is None
+        if one_unit and len(self.shown) > 1 and math.isfinite(self.mean_squared_error):
             root = math.sqrt(self.mean_squared_error)
             said.insert(
                 0,
@@ -103,21 +122,21 @@ class MeanAnswer(Answer):
             console.print(" ".join(said), highlight=False)
 
     def as_json(self) -> dict[str, Any]:
-        view, squared = self.view, self.mean_squared_error
+        shown, squared = self.shown, self.mean_squared_error
         return {
             "coordinates": [
                 {
-                    "coordinate": view.labels[i],
-                    "mean": float(view.value[i]),
-                    "standard_error": float(view.error[i]),
-                    "low_simultaneous": float(view.low[i]),
-                    "high_simultaneous": float(view.high[i]),
+                    "coordinate": shown.labels[i],
+                    "mean": float(shown.value[i]),
+                    "standard_error": float(shown.error[i]),
+                    "low_simultaneous": float(shown.low[i]),
+                    "high_simultaneous": float(shown.high[i]),
                 }
-                for i in view.largest(self._length)
+                for i in shown.largest(self._length)
             ],
             "error_bars": self.error_bars,
             "mean_squared_error": squared if math.isfinite(squared) else None,
-            "comparison": self._comparison,
+            "comparison": self._compared,
         }
 
     def errors(self) -> dict[str, float]:
@@ -126,7 +145,7 @@ class MeanAnswer(Answer):
         return errors_against(self.release.estimate, self.truth)
 
 
-def mean_table(release: Release, labels: tuple[str, ...]) -> pa.Table:
+def mean_table(release: Part, labels: tuple[str, ...]) -> pa.Table:
     """One row per coordinate, in its order, with pointwise 95 % intervals."""
     estimate = release.estimate
     low, high = estimate.confidence_interval(LEVEL)
@@ -139,7 +158,7 @@ def mean_table(release: Release, labels: tuple[str, ...]) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def coordinate_table(view: MeanView, length: int) -> Table:
+def coordinate_table(view: ShownMean, length: int) -> Table:
     """Coordinates with intervals that hold for all at once, and the truth where it is known."""
     listed = view.largest(length)
     caption = f"All {len(view):,} coordinates"
@@ -163,7 +182,7 @@ def coordinate_table(view: MeanView, length: int) -> Table:
     return table
 
 
-def _cells(view: MeanView, i: int) -> list[str]:
+def _cells(view: ShownMean, i: int) -> list[str]:
     error = view.error[i]
     cells = [escape(shortened(view.labels[i], 40))]
     if view.truth is not None:
@@ -187,7 +206,7 @@ MOST_BARS = 40
 _MOST_ERRORS = 30.0  # standard errors that colours still tell apart
 
 
-def plot_mean(view: MeanView, title: str, subtitle: str) -> Figure:
+def plot_mean(view: ShownMean, title: str, subtitle: str) -> Figure:
     """Picture of a mean, in the form that suits its coordinates."""
     if view.shape is not None:
         return _images(view, view.shape, title, subtitle)
@@ -196,7 +215,7 @@ def plot_mean(view: MeanView, title: str, subtitle: str) -> Figure:
     return _band(view, title, subtitle)
 
 
-def _bars(view: MeanView, title: str, subtitle: str) -> Figure:
+def _bars(view: ShownMean, title: str, subtitle: str) -> Figure:
     """A dot and a bar per coordinate; with own units as places in their ranges, written beside."""
     inside = 0.3 * max(2, len(view))
     height = ABOVE + BELOW + inside
@@ -232,7 +251,7 @@ def _bars(view: MeanView, title: str, subtitle: str) -> Figure:
     return figure
 
 
-def _on_one_axis(view: MeanView) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+def _on_one_axis(view: ShownMean) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     if view.ranges is None:
         return view.value, view.low, view.high, view.truth
     start, size = view.ranges[:, 0], view.ranges[:, 1] - view.ranges[:, 0]
@@ -240,7 +259,7 @@ def _on_one_axis(view: MeanView) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     return (view.value - start) / size, (view.low - start) / size, (view.high - start) / size, truth
 
 
-def _in_own_units(view: MeanView) -> list[str]:
+def _in_own_units(view: ShownMean) -> list[str]:
     """Each mean with half of its interval, and its range."""
     assert view.ranges is not None
     texts = []
@@ -250,7 +269,7 @@ def _in_own_units(view: MeanView) -> list[str]:
     return texts
 
 
-def _band(view: MeanView, title: str, subtitle: str) -> Figure:
+def _band(view: ShownMean, title: str, subtitle: str) -> Figure:
     """Coordinates in their order: a line of estimates within the band of their intervals."""
     height = ABOVE + BELOW + 3.6
     figure = figure_with(title, subtitle, height)
@@ -274,7 +293,7 @@ def _band(view: MeanView, title: str, subtitle: str) -> Figure:
     return figure
 
 
-def _images(view: MeanView, shape: tuple[int, int], title: str, subtitle: str) -> Figure:
+def _images(view: ShownMean, shape: tuple[int, int], title: str, subtitle: str) -> Figure:
     """The estimate as an image, the truth before it where it is known, and how sure a pixel is."""
     lowest, highest = float(view.value.min()), float(view.value.max())
     sure = view.value / np.maximum(view.error, np.finfo(float).tiny)
@@ -318,7 +337,7 @@ _LEAST_SIDE = 7  # of a square that is taken for a picture unasked
 
 
 @dataclass(frozen=True)
-class MeanView:
+class ShownMean:
     """An estimated mean with intervals that hold for all coordinates at once.
 
     Attributes:
@@ -355,13 +374,13 @@ class MeanView:
         return (self.low <= self.truth) & (self.truth <= self.high)
 
 
-def mean_view(
+def shown_mean(
     estimate: Estimate,
     labels: Sequence[str],
     truth: np.ndarray | None = None,
     ranges: CoordinateRanges | None = None,
     shape: tuple[int, int] | None = None,
-) -> MeanView:
+) -> ShownMean:
     """What there is to show of an estimate."""
     low, high = estimate.confidence_interval(LEVEL, simultaneous=True)
     own = None
@@ -370,12 +389,12 @@ def mean_view(
     ):  # fmt: skip
         own = np.stack([ranges.low, ranges.high], axis=1)
     known = None if truth is None else np.asarray(truth, dtype=float)
-    return MeanView(
+    return ShownMean(
         tuple(labels), estimate.value, estimate.standard_error, low, high, known, own, shape
     )
 
 
-def interval_name(view: MeanView) -> str:
+def interval_name(view: ShownMean) -> str:
     """What the intervals of a view are."""
     return f"{LEVEL:.0%} interval".replace("%", " %") + ", all at once" * (len(view) > 1)
 

@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 
 import beam_ldp.randomizers.frequency
 import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all kinds can be read)
-from beam_ldp.pipelines.devices.questions import (
+from beam_ldp.questions.on_devices import (
     DeviceQuestion,
     DeviceSharesQuestion,
     DeviceWordsQuestion,

@@ -14,22 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.frequencies.answer import (
-    DRAWN,
-    SCHEMA,
-    SHOWN,
-    FrequencyAnswer,
-    PartsAnswer,
-    caption_of,
-    estimate_table,
-)
-from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
-from beam_ldp.pipelines.frequencies.parts import Parts
-from beam_ldp.randomizers.estimate import readable
-from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
-from beam_ldp.randomizers.questions import Questions
-from beam_ldp.release.outputs import LEVEL, PLACE, as_csv, place_columns
-from beam_ldp.release.pictures import (
+from beam_ldp.questions.base import Part
+from beam_ldp.questions.frequency_view import SCHEMA, FrequencyView, estimate_table
+from beam_ldp.questions.parts import DRAWN, SHOWN, PartsView, caption_of
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -38,11 +26,16 @@ from beam_ldp.release.pictures import (
     bare,
     figure_with,
 )
-from beam_ldp.release.pictures import TRUTH as MARK
-from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.questions.pictures import TRUTH as MARK
+from beam_ldp.questions.tables import LEVEL, PLACE, as_csv, place_columns
+from beam_ldp.randomizers.estimate import readable
+from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
+from beam_ldp.randomizers.questions import Questions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from beam_ldp.questions.numbers import NumberQuestion
 
 QUANTILES = pa.schema(
     [
@@ -55,7 +48,7 @@ QUANTILES = pa.schema(
 )
 
 
-class NumberAnswer(PartsAnswer):
+class NumberView(PartsView):
     """A distribution: the cells that agree with all levels, its quantiles and ranges.
 
     Args:
@@ -72,22 +65,22 @@ class NumberAnswer(PartsAnswer):
     }
 
     def __init__(
-        self, release: Parts, tree: Hierarchy, question: str, wanted: NumberQuestion
+        self, release: Any, tree: Hierarchy, question: str, wanted: NumberQuestion
     ) -> None:
         self._tree, self._question, self._wanted = tree, question, wanted
-        groups: dict[Any, list[Release]] = {}
+        groups: dict[Any, list[Part]] = {}
         for part in release.releases:
             groups.setdefault((part.group, part.window), []).append(part)
         self.levels = list(groups.values())
         self.ranges = [_consistent(tree, levels) for levels in self.levels]
-        answers = [
-            FrequencyAnswer(
+        views = [
+            FrequencyView(
                 replace(levels[0], question=question, estimate=found.histogram()),
                 (*tree.labels,), 10, None,
             )
             for levels, found in zip(self.levels, self.ranges)
         ]  # fmt: skip
-        super().__init__(release, answers)
+        super().__init__(release, views)
 
     @cached_property
     def quantiles(self) -> list[list[Quantile]]:
@@ -97,8 +90,8 @@ class NumberAnswer(PartsAnswer):
 
     def table(self) -> pa.Table:
         found = [super().table()]
-        for answer, ranges, levels in zip(self.answers, self.ranges, self.levels):
-            release = answer.release
+        for view, ranges, levels in zip(self.views, self.ranges, self.levels):
+            release = view.release
             place = (release.group, release.window)
             names = [f"[{low:g}, {high:g})" for low, high in self._wanted.ranges]
             if names:
@@ -114,8 +107,8 @@ class NumberAnswer(PartsAnswer):
 
     def _quantile_table(self) -> pa.Table:
         found = []
-        for answer, quantiles in zip(self.answers, self.quantiles):
-            release = answer.release
+        for view, quantiles in zip(self.views, self.quantiles):
+            release = view.release
             columns = place_columns(len(quantiles), self._question, release.group, release.window)
             columns["quantile"] = [quantile.level for quantile in quantiles]
             for name in ("value", "low", "high"):
@@ -123,9 +116,9 @@ class NumberAnswer(PartsAnswer):
             found.append(pa.table(columns, schema=QUANTILES))
         return pa.concat_tables(found)
 
-    def plot(self, price: str) -> Figure:
+    def figure(self, price: str) -> Figure:
         drawn = [
-            Distribution(caption_of(self.answers[i]), self.ranges[i], tuple(self.quantiles[i]))
+            Distribution(caption_of(self.views[i]), self.ranges[i], tuple(self.quantiles[i]))
             for i in self._largest[:DRAWN]
         ]
         return plot_distributions(drawn, f"{self._question}: the distribution", price)
@@ -140,7 +133,7 @@ class NumberAnswer(PartsAnswer):
             )
 
     def _shown(self, i: int) -> Table:
-        table = Table(title=escape(caption_of(self.answers[i])), title_justify="left")
+        table = Table(title=escape(caption_of(self.views[i])), title_justify="left")
         for heading in ("", "estimate", "95 % interval"):
             table.add_column(heading, justify="left" if not heading else "right")
         for quantile in self.quantiles[i]:
@@ -164,18 +157,18 @@ class NumberAnswer(PartsAnswer):
             "parts": [
                 {
                     "question": self._question,
-                    "group": answer.release.group,
-                    "num_reports": answer.release.num_reports,
+                    "group": view.release.group,
+                    "num_reports": view.release.num_reports,
                     "quantiles": [_finite(quantile) for quantile in quantiles],
                     "ranges": [_between(ranges, *r) for r in self._wanted.ranges],
                 }
-                for answer, ranges, quantiles in zip(self.answers, self.ranges, self.quantiles)
+                for view, ranges, quantiles in zip(self.views, self.ranges, self.quantiles)
             ],
             "withheld": super().as_json()["withheld"],
         }
 
 
-def _consistent(tree: Hierarchy, levels: Sequence[Release]) -> RangeEstimate:
+def _consistent(tree: Hierarchy, levels: Sequence[Part]) -> RangeEstimate:
     people = levels[0].num_reports
     config = levels[0].mechanism
     survey = Questions.from_config(dict(config))

@@ -4,6 +4,7 @@ it is digested to what stands in the release's identity."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import operator
 from abc import ABC, abstractmethod
@@ -14,9 +15,9 @@ import numpy as np
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
-from beam_ldp.pipelines.commands import loaded
-from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
 from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
+from beam_ldp.questions.numbers import NumberQuestion, check_number_question
+from beam_ldp.questions.surveys import LevelsQuestion
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.domain import Bins
@@ -25,7 +26,6 @@ from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import SettingError
-from beam_ldp.transforms.questions import LevelsQuestion
 from beam_ldp.wording import number
 
 
@@ -34,9 +34,11 @@ class DeviceQuestion(ABC):
 
     Attributes:
         answered_by: "module:class" of the `DeviceValues` that answer it where it was published.
+        collected_by: "module:function" that makes a release of its reports.
     """
 
     answered_by: ClassVar[str] = "beam_ldp.pipelines.devices.word_levels:WordValues"
+    collected_by: ClassVar[str] = "beam_ldp.release.devices.collecting:collected_lists"
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -79,7 +81,7 @@ class DeviceQuestion(ABC):
                 "questions must be the text of a JSON object about lists, a number, an experiment, "
                 "a bandit's batch, words or shares"
             )
-        made: DeviceQuestion = loaded(kind).from_json(found)
+        made: DeviceQuestion = place(kind).from_json(found)
         return made
 
 
@@ -191,6 +193,7 @@ class DeviceSharesQuestion(DeviceQuestion):
     """
 
     answered_by = "beam_ldp.pipelines.devices.shares:ShareValues"
+    collected_by = "beam_ldp.release.devices.collecting:collected_shares"
 
     columns: tuple[str, ...]
     epsilon: float
@@ -267,6 +270,8 @@ class DeviceWordsQuestion(DeviceQuestion):
         min_reports: of all levels together, at least; each level's gate is its share of them.
         honest_fraction: share of the reports that are certainly not fake.
     """
+
+    collected_by = "beam_ldp.release.devices.words:collected_words"
 
     column: str
     protocol: HeavyHitters
@@ -364,6 +369,12 @@ def search_of(identity: ReleaseIdentity) -> ReleaseIdentity:
 
 def _as_hex(rows: np.ndarray) -> tuple[str, ...]:
     return tuple(row.astype(">u8").tobytes().hex() for row in rows)
+
+
+def place(named: str) -> Any:
+    """What "module:name" names; other rooms are loaded where they are met."""
+    module, name = named.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 _OF_NUMBER = {"column", "edges", "fan_out", "quantiles", "between"}

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
-from beam_ldp.pipelines.devices.release_file import release_of_level
+from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
 from beam_ldp.release.charging import ChargeSettings, NoCharge
+from beam_ldp.release.devices.release_file import release_of_level
 from beam_ldp.release.gates import NotPublishedError
 from beam_ldp.release.reserving import ledger_errors, ledger_url
 from beam_ldp.settings import SettingError

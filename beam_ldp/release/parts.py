@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from beam_ldp.accounting.prices import Price, price_as_json
 from beam_ldp.accounting.reports import crowd_of, hidden_users
 from beam_ldp.planning.questions import price_if_known
+from beam_ldp.questions.parts import withheld_as_json
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.release.gates import NothingReleasedError, gate_reports
-from beam_ldp.release.job import Settings
-from beam_ldp.release.record import PrivacyRecord
+from beam_ldp.settings.job import Job
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
@@ -61,7 +61,7 @@ def _crowd(release: Release) -> int:
 def gate_parts(
     releases: Sequence[Release],
     withheld: Sequence[WithheldRelease],
-    settings: Settings[Any],
+    job: Job,
     question: str,
     bad_rows: bytes = b"",
     order: Sequence[str] = (),
@@ -72,12 +72,12 @@ def gate_parts(
         NothingReleasedError: if nothing was released.
     """
     if not releases and len(withheld) <= 1:
-        gate_reports(releases, withheld, settings, bad_rows)
+        gate_reports(releases, withheld, job, bad_rows)
     if not releases:
         most = max(withheld, key=lambda notice: notice.num_reports)
         raise NothingReleasedError(
             f"nothing was released: none of {len(withheld):,} groups has --min-reports "
-            f"{settings.min_reports:,}; the largest, {most.group!r}, has {most.num_reports:,}"
+            f"{job.min_reports:,}; the largest, {most.group!r}, has {most.num_reports:,}"
             f"{_most_often(bad_rows)}"
         )
     places = {name: i for i, name in enumerate(order)}
@@ -94,39 +94,23 @@ def _most_often(bad_rows: bytes) -> str:
     )
 
 
-@dataclass(frozen=True)
-class PartsRecord(PrivacyRecord):
-    """The record of several releases; `epsilon` is that of the dearest.
-
-    Attributes:
-        group_by: the column that parts people into public groups, if any.
-        design: "one" where each person answers one question drawn at random, "all" where everybody
-            answers all with a split budget; None where there is one question.
-        messages_per_user: messages that one person sends.
-        epsilon_if_known: `epsilon` against a reader who knows which question a person answered.
-        parts: of each release `question`, `group`, `num_reports` and its own price.
-        withheld: of each group that was not released, how many reports it had.
-    """
-
-    kind = "parts"
-
-    group_by: str | None = None
-    design: str | None = None
-    messages_per_user: int = 1
-    message_epsilon: float | None = None
-    epsilon_if_known: float | None = None
-    parts: tuple[dict[str, Any], ...] = field(default=())
-    withheld: tuple[dict[str, Any], ...] = field(default=())
-
-
 def part_facts(
     parts: Parts,
     randomizer: LocalRandomizer,
-    settings: Settings[Any],
+    job: Job,
     price: Callable[[Release], Price],
     group_by: str | None,
 ) -> dict[str, Any]:
-    """The fields of the record that only several releases have."""
+    """What only the record of several releases tells; its `epsilon` is that of the dearest.
+
+    group_by: the column that parts people into public groups, if any.
+    design: "one" where each person answers one question drawn at random, "all" where everybody
+        answers all with a split budget; None where there is one question.
+    messages_per_user: messages that one person sends.
+    epsilon_if_known: `epsilon` against a reader who knows which question a person answered.
+    parts: of each release `question`, `group`, `num_reports` and its own price.
+    withheld: of each group that was not released, how many reports it had.
+    """
     priced: dict[int, dict[str, Any]] = {}
     listed = []
     for part in parts.releases:
@@ -137,7 +121,12 @@ def part_facts(
         answers = {"answers": part.answers[0]} if part.answers else {}
         listed.append({**named, **answers, **priced[crowd]})
     found: dict[str, Any] = {
+        "kind": "parts",
         "group_by": group_by,
+        "design": None,
+        "messages_per_user": 1,
+        "message_epsilon": None,
+        "epsilon_if_known": None,
         "parts": tuple(listed),
         "withheld": withheld_as_json(parts.withheld),
     }
@@ -148,38 +137,20 @@ def part_facts(
     if randomizer.messages_per_user > 1:
         found["message_epsilon"] = max(oracle.local_epsilon for oracle in randomizer.oracles)
     elif not parts.simulated:
-        found["epsilon_if_known"] = _if_known(parts, randomizer, settings)
+        found["epsilon_if_known"] = _if_known(parts, randomizer, job)
     return found
 
 
-def _if_known(parts: Parts, randomizer: Questions, settings: Settings[Any]) -> float | None:
+def _if_known(parts: Parts, randomizer: Questions, job: Job) -> float | None:
     """The dearest of all questions and groups, for a reader who knows a person's question."""
     groups: dict[Any, list[int]] = {}
     for part in parts.releases:
         whole = part.smallest_batch / max(1, part.num_reports)
         answers = round((part.answers[0] if part.answers else 0) * whole)
         groups.setdefault((part.group, part.window), []).append(
-            hidden_users(answers, settings.privacy.honest_fraction)
+            hidden_users(answers, job.privacy.honest_fraction)
         )
     if parts.output == "reports":  # who answered what is uneven over the batches: no crowd counts
         return randomizer.local_epsilon
-    found = [
-        price_if_known(randomizer, 1, settings.privacy.delta, counts) for counts in groups.values()
-    ]
+    found = [price_if_known(randomizer, 1, job.privacy.delta, counts) for counts in groups.values()]
     return float(max(found))
-
-
-def withheld_as_json(withheld: Sequence[WithheldRelease]) -> tuple[dict[str, Any], ...]:
-    """What was not released, for the record."""
-    return tuple(
-        {
-            "group": notice.group,
-            "num_reports": notice.num_reports,
-            "min_reports": notice.min_reports,
-            "reason": notice.reason,
-        }
-        for notice in withheld
-    )
-
-
-# Public groups: `--group-by country --groups countries.txt` ---------------------------------------

@@ -1,29 +1,26 @@
-"""Numbers on the command line: `--bins 0:100:64 --quantiles 0.1,0.5,0.9 --between 18:65`."""
+"""Numbers in public bins: `--bins 0:100:64 --quantiles 0.1,0.5,0.9 --between 18:65`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.pipelines.frequencies.questions import Survey, SurveyChoice
-from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan
-from beam_ldp.planning.questions import Design
 from beam_ldp.planning.ranges import plan_ranges, range_errors
+from beam_ldp.questions.base import Choice, Rows
+from beam_ldp.questions.number_view import NumberView
+from beam_ldp.questions.surveys import LevelsQuestion, Survey
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
-from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.release.job import Settings
-from beam_ldp.release.planner import Rows
+from beam_ldp.randomizers.questions import EveryQuestion
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.frequencies.answer import PartsAnswer
-    from beam_ldp.pipelines.frequencies.parts import Parts
-    from beam_ldp.transforms.questions import LevelsQuestion
+    from beam_ldp.questions.frequencies import FrequencyQuestion
+    from beam_ldp.settings.job import Job
 
 
 @dataclass(frozen=True)
@@ -128,72 +125,76 @@ def ranges_of(given: Sequence[str] | None) -> tuple[tuple[float, float], ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, eq=False)
 class NumberTree(Survey):
-    """Ranges and quantiles of a number: one question per level of a tree.
+    """Ranges and quantiles of a number: one question for each level of a tree over bins.
 
-    Args:
-        column: with the number.
+    Attributes:
         wanted: what is asked about it.
     """
 
-    def __init__(self, column: str, wanted: NumberQuestion) -> None:
-        self.about = column
-        self.wanted = wanted
-        self.tree = Hierarchy(wanted.bins, wanted.fan_out or 2)  # until it is planned
+    wanted: NumberQuestion = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, column: str, wanted: NumberQuestion, design: str = "auto") -> NumberTree:
+        """The question of a column; its tree has two children a node until it is planned."""
+        tree = Hierarchy(wanted.bins, wanted.fan_out or 2)
+        return cls((LevelsQuestion(column, tree),), design=design, wanted=wanted)
 
     @property
-    def asked(self) -> tuple[LevelsQuestion, ...]:
-        """One question per level."""
-        from beam_ldp.transforms.questions import LevelsQuestion
-
-        return (LevelsQuestion(self.about, self.tree),)
+    def name(self) -> str:  # type: ignore[override]
+        """That of the number."""
+        return self.questions[0].column
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for question in self.asked for name in question.names)
+    def tree(self) -> Hierarchy:
+        """Over the bins."""
+        (levels,) = self.questions
+        assert isinstance(levels, LevelsQuestion)
+        return levels.tree
 
-    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[Plan]:
-        fan_out = self.wanted.fan_out
-        if settings.mechanism.name != "auto":
+    def unlisted(self, values: Any) -> tuple[str, ...]:
+        return ()
+
+    def plans(self, job: Job) -> list[Plan]:
+        if job.mechanism.name != "auto":
             raise SettingError("--mechanism must be auto with --quantiles and --between")
+        fan_out = self.wanted.fan_out
         return plan_ranges(
-            settings.planned_reports,
+            job.planned_reports,
             self.wanted.bins,
-            epsilon=settings.privacy.epsilon,
-            local_epsilon=settings.privacy.local_epsilon,
-            delta=settings.privacy.delta or None,
-            honest_fraction=settings.hiding_share,
+            epsilon=job.privacy.epsilon,
+            local_epsilon=job.privacy.local_epsilon,
+            delta=job.privacy.delta or None,
+            honest_fraction=job.hiding_share,
             fan_outs=None if fan_out is None else (fan_out,),
-            designs=designs,
-            max_local_epsilon=settings.privacy.local_limit,
+            designs=self.designs,
+            max_local_epsilon=job.privacy.local_limit,
         )
 
-    def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
-        best = self.plans(settings, designs)[0]
-        self.tree = best.tree
-        return best.randomizer
+    def planned(self, choice: Choice) -> NumberTree:
+        tree = self.tree if choice.plan is None else choice.plan.tree
+        return replace(self, questions=(LevelsQuestion(self.name, tree),))
 
-    def chosen(self, settings: Settings[Any], randomizer: Questions) -> SurveyChoice:
-        self._error, _ = range_errors(self.tree, randomizer, settings.planned_reports)
-        return super().chosen(settings, randomizer)
-
-    def inputs(self) -> Rows:
+    def inputs(self, job: Job) -> Rows:
         edges = self.wanted.bins.edges
         return [("bins", f"{self.wanted.bins.count:,} from {edges[0]:g} to {edges[-1]:g}")]
 
-    def expected(self, choice: SurveyChoice) -> Rows:
+    def expected(self, job: Job, choice: Choice) -> Rows:
+        error, _ = range_errors(self.tree, choice.mechanism, job.planned_reports)
         levels = " + ".join(f"{size:,}" for size in self.tree.sizes)
         every = isinstance(choice.mechanism, EveryQuestion)
         who = "everybody answers every level" if every else "each person answers one level"
         if len(self.tree.sizes) == 1:
             who = "no tree"
-        people = self._error * choice.num_reports
+        people = error * choice.num_reports
         return [
             ("tree", f"fan-out {self.tree.fan_out}: {levels} nodes; {who}"),
-            ("error of a range", f"{readable(self._error)} of the people, that is {people:,.0f}"),
+            ("error of a range", f"{readable(error)} of the people, that is {people:,.0f}"),
         ]
 
-    def answer(self, parts: Parts, top: int) -> PartsAnswer:
-        from beam_ldp.pipelines.frequencies.numeric import NumberAnswer
+    def facts(self, job: Job, choice: Choice, release: Any) -> dict[str, Any]:
+        return {}
 
-        return NumberAnswer(parts, self.tree, self.about, self.wanted)
+    def view_of_parts(self, job: Job, choice: Choice, parts: Any) -> NumberView:
+        return NumberView(parts, self.tree, self.name, self.wanted)

@@ -1,0 +1,93 @@
+"""A release as it was asked for: the job with every rule checked, the question bound to files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_ldp.questions.base import Question
+from beam_ldp.questions.means import read_ranges
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.inputs.previews import choose_fields, dimension_of, read_fields
+from beam_ldp.release.inputs.public_lists import check_groups, load_list, read_public, why
+from beam_ldp.release.inputs.sources import InputFileError
+from beam_ldp.release.job import need, section_from, settings_from, with_files
+from beam_ldp.release.run import Run
+from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job, checked
+from beam_ldp.settings.usage import Arguments, Usage
+from beam_ldp.transforms.elements.portable import PortableDomain
+
+
+class FilesLook:
+    """What a job's files say: lists, and the header of the first input.
+
+    Args:
+        job: whose.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def domain(self, path: str, other: str) -> Domain:
+        """The list of a file. Raises SettingError."""
+        return load_list("--domain", path, other, " (see --other-label)")
+
+    def carried(self, domain: Any, other: str = "other") -> PortableDomain:
+        """The list as workers read it."""
+        return PortableDomain(domain, other)
+
+    def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
+        """Columns, and numbers per person, by a header or footer. Raises SettingError."""
+        job = self.job
+        form, delimiter = job.source.format, job.source.delimiter
+        try:
+            known = read_fields(job.files[0], form, delimiter)
+        except InputFileError as error:
+            raise SettingError(f"--input {error}") from None
+        beside = delimiter if form == "csv" else ""
+        fields = choose_fields(columns, known, job.people.id, beside)
+        return [field.name for field in fields], dimension_of(fields, dimension)
+
+    def ranges(self, path: str) -> Mapping[str, tuple[float, float]]:
+        """Of each column. Raises SettingError."""
+        try:
+            content = read_public(path)
+        except Exception as error:
+            raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
+        return read_ranges(path, content)
+
+
+def question_of(usage: Usage, given: Arguments) -> Question:
+    """What is asked, as a command or job file says it. Raises SettingError."""
+    (kind,) = {part.section for part in usage.parts if part.home == "question"}
+    need(usage, given, "source.paths", *kind.needed(given), "output.folder")
+    declared: Question = section_from(given, usage, "question", kind)
+    try:
+        return declared.settled(given)
+    except SettingError as error:
+        raise SettingError(error.said(usage.flag_of)) from None
+
+
+def job_of(usage: Usage, given: Arguments, *, stream: bool = False) -> Job:
+    """The job, every rule checked, and its files found. Raises SettingError."""
+    job = checked_job(usage, given, question_of(usage, given), stream=stream)
+    return with_files(job, may_be_empty=stream)
+
+
+def checked_job(usage: Usage, given: Arguments, question: Question, *, stream: bool = False) -> Job:
+    """The same before any file is looked for. Raises SettingError."""
+    job = question.filled(settings_from(given, usage, question, Job))
+    check_groups(job)
+    question.rules(job)
+    return checked(job, stream=stream)
+
+
+def bound(usage: Usage, given: Arguments) -> Run:
+    """The release that somebody asked for; reads what is public, and no data.
+
+    Raises:
+        SettingError: if that does not fit the flags.
+    """
+    job = job_of(usage, given)
+    return Run(usage, job, job.question.bind(job, FilesLook(job)))
