@@ -20,10 +20,10 @@ from beam_ldp.pipelines.commands import usage_of
 from beam_ldp.pipelines.flags import print_help, read_flags
 from beam_ldp.pipelines.job_files import job_text
 from beam_ldp.release import checks, runner, terminal
+from beam_ldp.release.binding import bound
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import OutputError
-from beam_ldp.release.binding import bound
 from beam_ldp.release.run import Run, RunResult
 from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError

@@ -19,18 +19,18 @@ from rich.markup import escape
 
 from beam_ldp import log_events
 from beam_ldp.pipelines.commands import start
-from beam_ldp.questions.on_devices import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.recovery import new_key
-from beam_ldp.release.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.usage.randomize import USAGE
+from beam_ldp.questions.on_devices import DeviceSharesQuestion
 from beam_ldp.release import beam_job as job
 from beam_ldp.release import job_monitor as watch
 from beam_ldp.release import outputs, terminal
 from beam_ldp.release import worker_results as results
 from beam_ldp.release.charging import NoCharge
 from beam_ldp.release.checks import Preflight, check_first, say_checks
+from beam_ldp.release.devices.release_file import RELEASE_FILE
 from beam_ldp.release.gates import NothingReleasedError, gate_bad_rows, say_left_out
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.release.planner import Choice

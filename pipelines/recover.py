@@ -15,8 +15,8 @@ from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.devices.recovery import Recovered
-    from beam_ldp.release.devices.release_file import ReleaseFile
     from beam_ldp.randomizers.domain import Domain
+    from beam_ldp.release.devices.release_file import ReleaseFile
 
 SCHEMA_VERSION = 1
 COLUMNS = ("user_id", "value", "note")

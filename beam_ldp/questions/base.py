@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
     from rich.console import Console
+    from rich.table import Table
 
     from beam_ldp.accounting.prices import Price
     from beam_ldp.planning import Plan
@@ -326,9 +327,13 @@ class View(ABC):
         release: the estimate, as it left the pipeline.
         truth: what it should be, where that is known (simulations, tests).
         purposes: what the files are for whose content differs between kinds.
+        unit: of what panels show; "people" are whole.
+        shows: what panels show, in a title.
     """
 
     purposes: ClassVar[dict[str, str]]
+    unit: ClassVar[str] = "people"
+    shows: ClassVar[str] = "the most frequent values"
 
     def __init__(self, release: Part, truth: Any = None) -> None:
         self.release = release
@@ -343,9 +348,13 @@ class View(ABC):
         return {}
 
     @property
-    @abstractmethod
     def top(self) -> TopList:
-        """What a panel shows, where several are drawn side by side."""
+        """What a panel of a part shows, where several are drawn side by side."""
+        raise NotImplementedError
+
+    def listed(self, caption: str) -> Table:
+        """The table of a part, where several are shown below each other."""
+        raise NotImplementedError
 
     @abstractmethod
     def figure(self, price: str) -> Figure:

@@ -84,7 +84,10 @@ class FrequencyView(View):
 
     def show(self, console: Console) -> None:
         caption = f"The {len(self.top.labels)} most frequent of {len(self.labels) - 1:,} values"
-        console.print(top_table(self.top, caption))
+        console.print(self.listed(caption))
+
+    def listed(self, caption: str) -> Table:
+        return top_table(self.top, caption)
 
     def as_json(self) -> dict[str, Any]:
         top = self.top

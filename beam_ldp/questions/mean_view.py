@@ -66,6 +66,8 @@ class MeanView(View):
         "estimates.csv": "every coordinate with mean, standard error and interval",
         "plot.png": "the mean with its intervals",
     }
+    unit = "in the unit of the data"
+    shows = "the largest coordinates"
 
     def __init__(
         self,
@@ -106,6 +108,9 @@ class MeanView(View):
         size = f", {len(self.shown):,} coordinates" if len(self.shown) > 1 else ""
         asked = shortened(self.release.question, 60)
         return plot_mean(self.shown, f"Mean of {asked}{size}", price)
+
+    def listed(self, caption: str) -> Table:
+        return coordinate_table(self.shown, self._length, caption)
 
     def show(self, console: Console) -> None:
         console.print(coordinate_table(self.shown, self._length))
@@ -158,15 +163,14 @@ def mean_table(release: Part, labels: tuple[str, ...]) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def coordinate_table(view: ShownMean, length: int) -> Table:
+def coordinate_table(view: ShownMean, length: int, title: str = "") -> Table:
     """Coordinates with intervals that hold for all at once, and the truth where it is known."""
     listed = view.largest(length)
     caption = f"All {len(view):,} coordinates"
     if len(listed) < len(view):
         caption = f"The {len(listed)} largest of {len(view):,} coordinates"
-    table = Table(
-        title="The mean" if len(view) == 1 else caption, title_justify="left", header_style="bold"
-    )
+    title = title or ("The mean" if len(view) == 1 else caption)
+    table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("coordinate")
     headings = ["mean", "standard error", interval_name(view)]
     if view.ranges is not None:

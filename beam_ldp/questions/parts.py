@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.questions.base import View
-from beam_ldp.questions.frequency_view import top_table
 from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
@@ -62,14 +61,14 @@ class PartsView(View):
         panels = [Panel(caption_of(view), view.top) for view in drawn]
         left = len(self.views) - len(drawn)
         more = f" ({len(drawn)} of {len(self.views)} parts)" if left else ""
-        return plot_panels(
-            panels, f"{self.release.question}: the most frequent values{more}", price
-        )
+        kind = type(self.views[0])
+        title = f"{self.release.question}: {kind.shows}{more}"
+        return plot_panels(panels, title, price, kind.unit)
 
     def show(self, console: Console) -> None:
         for i in self._largest[:SHOWN]:
             view = self.views[i]
-            console.print(top_table(view.top, escape(caption_of(view))))
+            console.print(view.listed(escape(caption_of(view))))
         left = len(self.views) - SHOWN
         if left > 0:
             console.print(f"… and {many(left, 'more part')} in estimates.csv", style="dim")
@@ -140,8 +139,8 @@ class Panel:
     top: TopList
 
 
-def plot_panels(panels: Sequence[Panel], title: str, subtitle: str) -> Figure:
-    """A picture with two panels side by side, as many rows as it takes."""
+def plot_panels(panels: Sequence[Panel], title: str, subtitle: str, unit: str = "people") -> Figure:
+    """A picture with two panels side by side, as many rows as it takes; `unit` of what they show."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     lines = max(1, min(_LINES, max(len(panel.top.labels) for panel in panels)))
@@ -170,11 +169,11 @@ def plot_panels(panels: Sequence[Panel], title: str, subtitle: str) -> Figure:
         bare(axes, "top", "right", "left")
         axes.tick_params(axis="x", labelsize=8)
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     step = panels[0].top.step if panels else ""
     whose = f"of the raw estimate, dots: {step}, " if step else ""
     figure.text(
-        0.97, 0.14 / height, f"people; bars: 95 % intervals {whose}all at once within a panel",
+        0.97, 0.14 / height, f"{unit}; bars: 95 % intervals {whose}all at once within a panel",
         fontsize=8, color=GREY, ha="right",
     )  # fmt: skip
     return figure

@@ -22,6 +22,7 @@ from beam_ldp.accounting.prices import Price
 from beam_ldp.fast_start import load_mlflow
 from beam_ldp.questions.base import View
 from beam_ldp.questions.pictures import png
+from beam_ldp.questions.tables import as_csv
 from beam_ldp.release import beam_job, checks, outputs, publishing, reserving, terminal
 from beam_ldp.release.charging import NoCharge, kept_if_it_fails, spent_unless_settled
 from beam_ldp.release.gates import (
@@ -268,7 +269,7 @@ def finish(folder: outputs.OutputFolder, record: PrivacyRecord, view: View) -> N
     table = view.table()
     try:
         with folder.finishing() as writer:
-            writer.put("estimates.csv", outputs.as_csv(table))
+            writer.put("estimates.csv", as_csv(table))
             writer.put("estimates.parquet", outputs.as_parquet(table))
             for name, content in view.more_files().items():
                 writer.put(name, content)

@@ -29,7 +29,7 @@ from beam_ldp.transforms.collector.side import (
 )
 from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
 from beam_ldp.transforms.device.bounding import BoundContributions
-from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors, EncodeWords
 from beam_ldp.transforms.device.side import DeviceSide, Randomize, Reports
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
@@ -53,7 +53,7 @@ from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteRep
 from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_shuffled_reports
 
 if TYPE_CHECKING:
-    from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
+    from beam_ldp.transforms.heavy_hitters import PrivateHeavyHitters
     from beam_ldp.transforms.odometer import PerPersonFilter
     from beam_ldp.transforms.questions import (
         BinQuestion,
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 _LATER = {  # by name, the module that is loaded on first use
     "BinQuestion": "questions",
     "EncodeQuestions": "questions",
-    "EncodeWords": "heavy_hitters",
     "LevelsQuestion": "questions",
     "ListQuestion": "questions",
     "PerPersonFilter": "odometer",

@@ -5,41 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
-from beam_ldp.questions.encoders import WordEncoder
 from beam_ldp.questions.heavy_hitters import HeavyWords
-from beam_ldp.settings import People, Shuffling
+from beam_ldp.settings import Shuffling
 from beam_ldp.transforms.composite import BadLists, HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode import Encode
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class EncodeWords(Encode):
-    """Turns rows into `ValueBlock`s of words, as rows of bits: `Encode` with a code.
-
-    A word that is longer than the protocol finds becomes one that nobody finds. A row that is no
-    word (missing column, null, wrong type, undecodable text, more than 4,096 bytes) is a bad row.
-    Out: `ValueBlock`s of uint64 `(n, words of 64 bits of a code)`.
-
-    Args:
-        protocol: which says the code.
-        column: name of the column with the word; None where elements are words.
-        people: as in `EncodeRows`.
-        bad_rows: "dead_letter" as said; "other" turns them into a word that nobody finds, and
-            leaves no trace of them; rows without a user id are bad rows in both.
-    """
-
-    def __init__(
-        self,
-        protocol: HeavyHitters,
-        column: str | None = None,
-        *,
-        people: People = People(),
-        bad_rows: BadLists = "dead_letter",
-    ) -> None:
-        encoder = WordEncoder(None if column is None else (column,), protocol.code)
-        super().__init__(encoder, people=people, bad_rows=bad_rows)
 
 
 class PrivateHeavyHitters(PrivateEstimate):

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.release.devices.release_file import RELEASE_FILE, ReleaseFile
 from beam_ldp.release import outputs, runner, terminal
+from beam_ldp.release.devices.release_file import RELEASE_FILE, ReleaseFile
 from beam_ldp.release.planner import Choice
 from beam_ldp.release.question import Question
 from beam_ldp.release.tables import plan_table

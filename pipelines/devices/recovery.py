@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES, UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES
 from beam_ldp.randomizers.wire_stream import StreamPart, margin, read_part
 from beam_ldp.release import outputs
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.release.job import absolute
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments

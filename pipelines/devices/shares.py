@@ -9,8 +9,6 @@ from typing import Any
 from rich.console import Console
 
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
-from beam_ldp.questions.on_devices import DeviceSharesQuestion
-from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import (
     DeviceValues,
     check_new,
@@ -21,7 +19,9 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import check_mean, checked_mean
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import mean, randomize
+from beam_ldp.questions.on_devices import DeviceSharesQuestion
 from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.release.job import need
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job

@@ -11,14 +11,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.pipelines.commands import asked_on_devices, loaded
-from beam_ldp.questions.on_devices import (
-    DeviceListsQuestion,
-    DeviceNumberQuestion,
-    DeviceQuestion,
-    DeviceSharesQuestion,
-)
 from beam_ldp.pipelines.devices.recovery import with_recover_key
-from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import SeveralLists
@@ -27,12 +20,19 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import check_mean
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
+from beam_ldp.questions.on_devices import (
+    DeviceListsQuestion,
+    DeviceNumberQuestion,
+    DeviceQuestion,
+    DeviceSharesQuestion,
+)
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
 from beam_ldp.release.job import absolute, need, with_files
 from beam_ldp.release.question import Question
 from beam_ldp.settings import SettingError

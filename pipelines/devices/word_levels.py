@@ -10,13 +10,6 @@ from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
-from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
-from beam_ldp.release.devices.release_file import (
-    RELEASE_FILE,
-    ReleaseFile,
-    load_release,
-    release_of_level,
-)
 from beam_ldp.pipelines.devices.values import DeviceValues, is_there
 from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.programs import DONE
@@ -24,8 +17,15 @@ from beam_ldp.pipelines.usage import heavy_hitters, randomize
 from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
 from beam_ldp.pipelines.words.choice import checked_words
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
+from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
 from beam_ldp.release import outputs
+from beam_ldp.release.devices.release_file import (
+    RELEASE_FILE,
+    ReleaseFile,
+    load_release,
+    release_of_level,
+)
 from beam_ldp.release.job import need, settings_from, with_files
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
