@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from beam_ldp.accounting.prices import Price
     from beam_ldp.planning import Plan
     from beam_ldp.questions.encoders import RowEncoder
+    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.questions.pictures import TopList
     from beam_ldp.randomizers.domain import Domain
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -235,6 +236,15 @@ class Asked(ABC):
     def unlisted(self, values: np.ndarray) -> tuple[str, ...]:
         """Of values as the encoder gives them, the columns none of whose values is in its list."""
         return ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the coordinates of a mean."""
+        return ()
+
+    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
+        """What release.json says of it beside list, columns and ranges; None for nothing."""
+        return None
 
     # Before the data --------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what help need not wait for
     from beam_ldp.questions.encoders import ListEncoder
     from beam_ldp.questions.frequency_view import FrequencyView
     from beam_ldp.questions.numbers import NumberQuestion
+    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.randomizers.base import FrequencyOracle
     from beam_ldp.randomizers.domain import Bins, Domain
     from beam_ldp.settings import Privacy
@@ -111,7 +112,10 @@ class FrequencyQuestion(Question):
     name: str = ""
     numbers: NumberQuestion | None = None
 
-    needs = ("privacy.delta",)
+    @classmethod
+    def needed(cls, given: Arguments) -> tuple[str, ...]:
+        """What devices promise alone needs no delta."""
+        return () if given["privacy"].get("model") == "local" else ("privacy.delta",)
 
     def settled(self, given: Arguments) -> FrequencyQuestion:
         from beam_ldp.questions.numbers import number_question_of
@@ -289,6 +293,12 @@ class Frequencies(Asked):
 
     def unlisted(self, values: np.ndarray) -> tuple[str, ...]:
         return self.columns if (values == self.domain.size - 1).all() else ()
+
+    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
+        from beam_ldp.questions.on_devices import DeviceNumberQuestion
+
+        wanted = job.question.numbers
+        return None if wanted is None else DeviceNumberQuestion(self.name, wanted)
 
     # Before the data --------------------------------------------------------------------------
 

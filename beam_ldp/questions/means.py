@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what help need not wait for
     from beam_ldp.planning import Plan
     from beam_ldp.questions.encoders import VectorEncoder
     from beam_ldp.questions.mean_view import MeanView
+    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.randomizers.mean import MeanRandomizer
     from beam_ldp.randomizers.mean.base import Clipping, Norm
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -422,6 +423,16 @@ class Means(Vectors):
 
         binary = mechanism.norm == "binary"
         return VectorEncoder.of(self.column_names, mechanism.dimension, self.ranges, binary)
+
+    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
+        from beam_ldp.questions.on_devices import DeviceSharesQuestion
+
+        privacy = job.privacy
+        if mechanism.protects_alone:
+            return None
+        assert privacy.epsilon is not None  # else no mechanism of shares is offered
+        least, share = job.min_reports, privacy.honest_fraction
+        return DeviceSharesQuestion(self.columns, privacy.epsilon, privacy.delta, least, share)
 
     # Before the data --------------------------------------------------------------------------
 

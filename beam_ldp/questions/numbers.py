@@ -20,6 +20,7 @@ from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.questions.frequencies import FrequencyQuestion
+    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.settings.job import Job
 
 
@@ -155,6 +156,11 @@ class NumberTree(Survey):
 
     def unlisted(self, values: Any) -> tuple[str, ...]:
         return ()
+
+    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion:
+        from beam_ldp.questions.on_devices import DeviceNumberQuestion
+
+        return DeviceNumberQuestion(self.name, replace(self.wanted, fan_out=self.tree.fan_out))
 
     def plans(self, job: Job) -> list[Plan]:
         if job.mechanism.name != "auto":

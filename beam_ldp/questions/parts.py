@@ -140,7 +140,7 @@ class Panel:
 
 
 def plot_panels(panels: Sequence[Panel], title: str, subtitle: str, unit: str = "people") -> Figure:
-    """A picture with two panels side by side, as many rows as it takes; `unit` of what they show."""
+    """A picture with two panels side by side, as many rows as it takes; `unit`: what they show."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     lines = max(1, min(_LINES, max(len(panel.top.labels) for panel in panels)))

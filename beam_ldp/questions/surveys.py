@@ -39,6 +39,7 @@ from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
+    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.settings import Privacy
     from beam_ldp.settings.job import Job
 
@@ -253,6 +254,11 @@ class Survey(Asked):
             for i, (question, listed) in enumerate(zip(self.questions, self.at_hand))
             if (values[:, i] == listed.size - 1).all()
         )
+
+    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion:
+        from beam_ldp.questions.on_devices import DeviceListsQuestion
+
+        return DeviceListsQuestion(self.columns, tuple(q.digest.hex() for q in self.questions))
 
     # Before the data --------------------------------------------------------------------------
 

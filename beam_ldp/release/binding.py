@@ -69,18 +69,18 @@ def question_of(usage: Usage, given: Arguments) -> Question:
         raise SettingError(error.said(usage.flag_of)) from None
 
 
-def job_of(usage: Usage, given: Arguments, *, stream: bool = False) -> Job:
-    """The job, every rule checked, and its files found. Raises SettingError."""
-    job = checked_job(usage, given, question_of(usage, given), stream=stream)
-    return with_files(job, may_be_empty=stream)
-
-
 def checked_job(usage: Usage, given: Arguments, question: Question, *, stream: bool = False) -> Job:
-    """The same before any file is looked for. Raises SettingError."""
+    """The job, every rule checked, before any file is looked for. Raises SettingError."""
     job = question.filled(settings_from(given, usage, question, Job))
     check_groups(job)
     question.rules(job)
     return checked(job, stream=stream)
+
+
+def run_of(usage: Usage, given: Arguments, question: Question) -> Run:
+    """The release of a question, its files found and looked at. Raises SettingError."""
+    job = with_files(checked_job(usage, given, question))
+    return Run(usage, job, job.question.bind(job, FilesLook(job)))
 
 
 def bound(usage: Usage, given: Arguments) -> Run:
@@ -89,5 +89,4 @@ def bound(usage: Usage, given: Arguments) -> Run:
     Raises:
         SettingError: if that does not fit the flags.
     """
-    job = job_of(usage, given)
-    return Run(usage, job, job.question.bind(job, FilesLook(job)))
+    return run_of(usage, given, question_of(usage, given))

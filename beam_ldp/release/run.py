@@ -44,6 +44,7 @@ class Run:
         asked: the question, bound to what the job's files say.
 
     Attributes:
+        declared: the question, before a mechanism was chosen.
         people: where hashes of the people asked are left, once a budget was reserved.
         publication: name of the folder in it for hashes of their memoized reports.
     """
@@ -52,7 +53,7 @@ class Run:
     publication: str = ""
 
     def __init__(self, usage: Usage, job: Job, asked: Asked) -> None:
-        self.usage, self.job, self._declared = usage, job, asked
+        self.usage, self.job, self.declared = usage, job, asked
 
     @property
     def name(self) -> str:
@@ -62,12 +63,12 @@ class Run:
     @cached_property
     def choice(self) -> Choice:
         """What devices run, with its expected price and error. Raises SettingError."""
-        return self._declared.choose(self.job)
+        return self.declared.choose(self.job)
 
     @cached_property
     def asked(self) -> Asked:
         """The question as the chosen mechanism answers it."""
-        return self._declared.planned(self.choice)
+        return self.declared.planned(self.choice)
 
     @cached_property
     def run_id(self) -> str:
@@ -93,7 +94,7 @@ class Run:
 
     def inputs(self) -> Rows:
         """What a plan says about the public inputs."""
-        found = self._declared.inputs(self.job)
+        found = self.declared.inputs(self.job)
         if self.groups is not None:
             listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
             found.append(("groups", f"column {self.job.people.group_by}: {listed}"))
@@ -169,7 +170,7 @@ class Run:
     def wanted(self) -> dict[str, str]:
         """The columns that are read, each with the flag that names it."""
         people, flag_of = self.job.people, self.usage.flag_of
-        found = dict.fromkeys(self._declared.read_columns, flag_of("question.column"))
+        found = dict.fromkeys(self.declared.read_columns, flag_of("question.column"))
         if found and people.group_by is not None:
             found[people.group_by] = flag_of("people.group_by")
         if found and people.id is not None:
@@ -184,11 +185,11 @@ class Run:
         return ReadTable(
             source.paths,
             source.format,  # type: ignore[arg-type]
-            (*self._declared.read_columns, *group),
+            (*self.declared.read_columns, *group),
             people.id,
-            bad_rows=self._declared.bad_rows,  # type: ignore[arg-type]
+            bad_rows=self.declared.bad_rows,  # type: ignore[arg-type]
             delimiter=source.delimiter,
-            dimension=self._declared.vector_size,
+            dimension=self.declared.vector_size,
         )
 
     def encoder(self) -> Encode:

@@ -92,7 +92,7 @@ def new_key(device: DeviceValues) -> Iterator[None]:
     Raises:
         OutputError: if the file cannot be made.
     """
-    path = device.settings.noise.key_file
+    path = device.job.noise.key_file
     if path is None or not device.release.recoverable:
         yield
         return

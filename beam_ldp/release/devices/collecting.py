@@ -368,7 +368,7 @@ class CollectedRun(Run):
     @property
     def choice(self) -> Choice:  # type: ignore[override]
         """What devices ran."""
-        return self._declared.chosen(self.job, self.collected.mechanism)
+        return self.declared.chosen(self.job, self.collected.mechanism)
 
     @property
     def memoized(self) -> bool:
@@ -546,7 +546,7 @@ def collected_lists(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Coll
 
 def _check_lists(run: CollectedRun, question: FrequencyQuestion) -> None:
     """A SettingError where a list is not the one that devices used."""
-    agreed, bound = run.collected.agreed, run._declared
+    agreed, bound = run.collected.agreed, run.declared
     expected = [agreed.terms.identity.values]
     if isinstance(agreed.asked, DeviceListsQuestion):
         expected = list(agreed.asked.lists)
