@@ -29,7 +29,7 @@ from beam_ldp.decisions.bandits.simulating import (
     run_in_law,
     simulate,
 )
-from beam_ldp.decisions.commands.bandit.forecast import plot
+from beam_ldp.decisions.bandit_views import plot
 from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,

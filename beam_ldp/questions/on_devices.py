@@ -386,14 +386,8 @@ _KINDS = (
     ({"columns", "lists"}, f"{__name__}:DeviceListsQuestion"),
     ({"columns", "promised", "trusted"}, f"{__name__}:DeviceSharesQuestion"),
     (_OF_WORDS, f"{__name__}:DeviceWordsQuestion"),
-    (
-        {"column", "plan", "look"},
-        "beam_ldp.decisions.commands.ab_test.devices:DeviceOutcomeQuestion",
-    ),
-    (
-        {"column", "batch", "plays"},
-        "beam_ldp.decisions.commands.bandit.published:DeviceRewardQuestion",
-    ),
+    ({"column", "plan", "look"}, "beam_ldp.decisions.outcomes:OutcomeOnDevices"),
+    ({"column", "batch", "plays"}, "beam_ldp.decisions.rewards:RewardOnDevices"),
 )
 
 

@@ -141,7 +141,7 @@ def test_help_shows_what_one_needs_and_help_all_the_rest(program: str) -> None:
 USAGES = {
     found.name: found
     for module in (
-        "beam_ldp.decisions.commands.usage",
+        "beam_ldp.decisions.usage",
         *(f"{usages.__name__}.{module.name}" for module in pkgutil.iter_modules(usages.__path__)),
     )
     for found in vars(import_module(module)).values()

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from beam_ldp.decisions.bandits.noise import RewardNoise
-from beam_ldp.decisions.bandits.widths import (
+from beam_ldp.decisions.bandits.designs import (
     laplace_tail,
     printed_laplace_tail,
     printed_width,

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.decisions import ArmCounts, decide
-from beam_ldp.decisions.commands.ab_test import decide as ab_test_decide
-from beam_ldp.decisions.commands.ab_test.decided import place
-from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
-from beam_ldp.decisions.stages.outcomes import OutcomeQuery
+from beam_ldp.decisions import ab_test_decide
+from beam_ldp.decisions.ab_test_run import place
+from beam_ldp.decisions.outcomes import OutcomeOnDevices
+from beam_ldp.decisions.outcomes import Outcomes
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.questions.on_devices import DeviceQuestion
@@ -75,13 +75,13 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Devices:
 def test_what_devices_and_collector_agree_upon(devices: Devices) -> None:
     agreed = load_release(f"{devices.folder}/reports/release.json")
     plan = devices.plan
-    assert agreed.asked == DeviceOutcomeQuestion("bought", plan.digest, 1)
+    assert agreed.asked == OutcomeOnDevices("bought", plan.digest, 1)
     assert agreed.terms.identity.release_id == f"ab-test-{plan.digest[:16]}"
-    assert agreed.terms.identity.values == OutcomeQuery(plan, "bought").digest(None).hex()
+    assert agreed.terms.identity.values == Outcomes(plan, "bought").digest(None).hex()
     told = DeviceQuestion.from_text(agreed.asked.text)
     assert (
         told == agreed.asked
-        and told.values != DeviceOutcomeQuestion("bought", plan.digest, 2).values
+        and told.values != OutcomeOnDevices("bought", plan.digest, 2).values
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.decisions import ExperimentPlan, design_experiment
-from beam_ldp.decisions.commands.ab_test.view import draw, plot_people
+from beam_ldp.decisions.views import draw_plan, plot_people
 from beam_ldp.pipelines.cli import group
 
 pytestmark = pytest.mark.e2e

@@ -20,11 +20,11 @@ from rich.console import Console
 from scipy import stats
 
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
-from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
-from beam_ldp.decisions.commands.ab_test.decided import place
-from beam_ldp.decisions.commands.ab_test.run import Experiment
-from beam_ldp.decisions.commands.usage import RUN
-from beam_ldp.decisions.stages.outcomes import OutcomeQuery
+from beam_ldp.decisions.views import OutcomeView
+from beam_ldp.decisions.ab_test_run import place
+from beam_ldp.decisions.ab_test_run import PROGRAM, bound_experiment
+from beam_ldp.decisions.usage import RUN
+from beam_ldp.decisions.outcomes import Outcomes
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
@@ -69,7 +69,7 @@ def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
     told = decide(plan, {arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
     stream = io.StringIO()
     answer = SimpleNamespace(verdict=told, plan=plan)
-    Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))
+    Console(file=stream, width=80).print(OutcomeView._comparisons(answer))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "Newark-Liberty" in stream.getvalue() and stream.getvalue().count("x") == 30
@@ -333,7 +333,7 @@ def test_level_and_power_through_beam(effect: float) -> None:
     arms = [f"{arm}-{i}" for i in range(TRIALS) for arm in ("control", "red")]
     asked = PrivateEstimate(
         plan.randomizer(),
-        OutcomeQuery(plan, "bought"),
+        Outcomes(plan, "bought"),
         people=People(group_by="arm", groups=Domain(arms), one_row=True),
         shuffle=Shuffling(min_reports=1),
         noise=Noise(seed=7, dataset="them", id="t"),

@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.commands import usage as collect_usage
-from beam_ldp.decisions.commands.bandit import advance as bandit_advance
-from beam_ldp.decisions.commands.bandit import collect as bandit_collect
+from beam_ldp.decisions.bandits.noise import CentralSums
+from beam_ldp.decisions import usage as collect_usage
+from beam_ldp.decisions import bandit_advance
+from beam_ldp.decisions import bandit_collect
 from beam_ldp.decisions.commands.bandit.choice import BatchRecord
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.decisions.bandits.progress import BanditProgress
-from beam_ldp.decisions.commands.bandit import collect as bandit_collect
-from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion, release_of
-from beam_ldp.decisions.commands.bandit.service import ServiceFolder
+from beam_ldp.decisions import bandit_collect
+from beam_ldp.decisions.rewards import RewardOnDevices
+from beam_ldp.decisions.service import release_of
+from beam_ldp.decisions.service import ServiceFolder
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.questions.on_devices import DeviceQuestion
@@ -163,13 +164,13 @@ def test_job_files_and_checks(service: Path) -> None:
 def test_the_release_survives_its_file(decided: Path) -> None:
     path = decided / "service/batch-2.release.json"
     found = ReleaseFile.from_json(json.loads(path.read_text()))
-    assert isinstance(found.asked, DeviceRewardQuestion) and found.coordinates is None
+    assert isinstance(found.asked, RewardOnDevices) and found.coordinates is None
     assert found.asked.plays == ("2:blue", "2:red") and found.group_by == "play"
     assert found.to_json() == json.loads(path.read_text())
 
 
 def test_texts_that_are_no_batch() -> None:
-    asked = DeviceRewardQuestion("reward", "ab" * 32, ("1:a", "1:b"))
+    asked = RewardOnDevices("reward", "ab" * 32, ("1:a", "1:b"))
     assert DeviceQuestion.from_text(asked.text) == asked
     for text in (
         '{"column": "reward", "batch": "zz", "plays": ["1:a"]}',

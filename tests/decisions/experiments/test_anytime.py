@@ -11,7 +11,7 @@ import pytest
 from scipy import special, stats
 
 from beam_ldp.decisions import ArmCounts, decide, design_experiment
-from beam_ldp.decisions.experiments.anytime import (
+from beam_ldp.decisions.experiments.looks import (
     anytime_bounds,
     anytime_p_value,
     binomial_growth,

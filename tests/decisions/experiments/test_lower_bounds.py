@@ -13,7 +13,7 @@ from beam_ldp.decisions.experiments.lower_bounds import (
     least_people,
     least_people_of_arms,
 )
-from beam_ldp.decisions.experiments.simple import simple_design
+from beam_ldp.decisions.experiments.arms import simple_design
 
 pytestmark = pytest.mark.exact
 

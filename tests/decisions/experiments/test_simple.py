@@ -17,7 +17,7 @@ from beam_ldp.decisions.experiments.channel import (
     randomize_scores,
     share_interval,
 )
-from beam_ldp.decisions.experiments.simple import (
+from beam_ldp.decisions.experiments.arms import (
     normal_people,
     simple_design,
     simple_p_value,

@@ -88,7 +88,7 @@ def design(
     exit codes: 0 done; 2 a flag does not fit
     """
     from beam_ldp.decisions import design_experiment
-    from beam_ldp.decisions.commands.ab_test.view import as_json, plot_people, show
+    from beam_ldp.decisions.views import plan_json, plot_people, show_plan
 
     try:
         plan = design_experiment(
@@ -109,9 +109,9 @@ def design(
     if form == "json":
         from beam_ldp.release.terminal import printed_json
 
-        print(printed_json(as_json(plan)))
+        print(printed_json(plan_json(plan)))
     else:
-        show(plan, output, plot)
+        show_plan(plan, output, plot)
     sys.stdout.flush()
 
 
