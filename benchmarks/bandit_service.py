@@ -13,14 +13,12 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.decisions.bandits.noise import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit, Model
-from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
+from beam_ldp.decisions.bandits.noise import CentralSums, bit_randomizer
+from beam_ldp.decisions.bandits.progress import BanditProgress, BatchTerms, Heard, ServiceTerms
 from beam_ldp.decisions.bandits.simulating import directions
-from beam_ldp.decisions.bandits.progress import BatchTerms, ServiceTerms
-from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.decisions.rewards import Rewards
+from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.pipelines.flags import whole
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release.worker_results import RELEASES, WriteResults, read_all

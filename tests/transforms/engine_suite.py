@@ -24,13 +24,11 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp.decisions.bandits.noise import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import BanditProgress
-from beam_ldp.decisions.bandits.progress import BatchTerms, ServiceTerms
-from beam_ldp.decisions.stages import PrivateSums
+from beam_ldp.decisions.bandits.noise import CentralSums, bit_randomizer
+from beam_ldp.decisions.bandits.progress import BanditProgress, BatchTerms, ServiceTerms
 from beam_ldp.decisions.rewards import Rewards
+from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, FoundWords, plan_user_mean
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters

@@ -9,20 +9,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from beam_ldp.decisions import ArmCounts, decide
-from beam_ldp.decisions import ab_test_decide
+from beam_ldp.decisions import ArmCounts, ab_test_decide, decide
 from beam_ldp.decisions.ab_test_run import place
-from beam_ldp.decisions.outcomes import OutcomeOnDevices
-from beam_ldp.decisions.outcomes import Outcomes
+from beam_ldp.decisions.outcomes import OutcomeOnDevices, Outcomes
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
-from beam_ldp.questions.on_devices import DeviceQuestion
-from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
+from beam_ldp.questions.on_devices import DeviceQuestion
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.release import checks
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
 from tests.decisions.commands.told import told
@@ -79,10 +77,7 @@ def test_what_devices_and_collector_agree_upon(devices: Devices) -> None:
     assert agreed.terms.identity.release_id == f"ab-test-{plan.digest[:16]}"
     assert agreed.terms.identity.values == Outcomes(plan, "bought").digest(None).hex()
     told = DeviceQuestion.from_text(agreed.asked.text)
-    assert (
-        told == agreed.asked
-        and told.values != OutcomeOnDevices("bought", plan.digest, 2).values
-    )
+    assert told == agreed.asked and told.values != OutcomeOnDevices("bought", plan.digest, 2).values
 
 
 def test_the_verdict_is_that_of_rows_with_the_same_key(devices: Devices) -> None:

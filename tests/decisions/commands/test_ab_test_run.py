@@ -20,11 +20,10 @@ from rich.console import Console
 from scipy import stats
 
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
-from beam_ldp.decisions.views import OutcomeView
-from beam_ldp.decisions.ab_test_run import place
-from beam_ldp.decisions.ab_test_run import PROGRAM, bound_experiment
-from beam_ldp.decisions.usage import RUN
+from beam_ldp.decisions.ab_test_run import PROGRAM, bound_experiment, place
 from beam_ldp.decisions.outcomes import Outcomes
+from beam_ldp.decisions.usage import RUN
+from beam_ldp.decisions.views import OutcomeView
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
@@ -101,7 +100,10 @@ class Desk:
     def run(self, output: str, *more: str) -> tuple[int, runner.RunResult | None, str]:
         said = io.StringIO()
         code, found = programs.run_flags(
-            Experiment, self.flags(output, *more), Console(file=said, width=400)
+            PROGRAM,
+            self.flags(output, *more),
+            Console(file=said, width=400),
+            bind=bound_experiment,
         )
         return code, found, said.getvalue()
 
@@ -164,7 +166,7 @@ def test_its_record_and_its_statement(decided: tuple[Desk, runner.RunResult, str
     assert sorted(reasons) == sorted(
         ["not a number", "neither 0 nor 1", "group that is not listed", "no group", "null"]
     )
-    assert found.answer.errors()["decided"] == 1.0
+    assert found.view.errors()["decided"] == 1.0
 
 
 def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, runner.RunResult, str]) -> None:
@@ -236,11 +238,11 @@ def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
     same = visits(tmp_path, "week-1.csv", rate=0.3)
     code, found, said = desk.run("first", f"--input={same}", *few)
     assert code == programs.DONE and found is not None
-    assert found.answer.as_json()["decision"] == "go on" and "look 1 of 2" in said
+    assert found.view.as_json()["decision"] == "go on" and "look 1 of 2" in said
     later = visits(tmp_path, "week-2.csv", first=10_000, rate=0.9)
     code, found, said = desk.run("second", "--look=2", f"--input={later}", *few)
     assert code == programs.DONE and found is not None
-    told = found.answer.as_json()
+    told = found.view.as_json()
     looks = [{arm: ArmCounts(c["people"], c["ones"]) for arm, c in one.items()}
              for one in told["counts"]]  # fmt: skip
     assert len(looks) == 2 and told["people"] == 4 * PEOPLE
@@ -269,11 +271,13 @@ def test_one_sample_and_a_simulation(tmp_path: Path) -> None:
     code, found, said = desk.run("out", "--seed=1", "--arm=arm")
     assert code == programs.MISUSED and "--arm is for plans of several arms" in said
     flags = [flag for flag in desk.flags("out", "--seed=1") if not flag.startswith("--arm")]
-    code, found = programs.run_flags(Experiment, flags, Console(quiet=True), shown=False)
+    code, found = programs.run_flags(
+        PROGRAM, flags, Console(quiet=True), shown=False, bind=bound_experiment
+    )
     assert code == programs.DONE and found is not None
     assert found.record.simulated and found.record.epsilon is None
     # "teal" and no group are arms that nobody asked for; 806 rows are people with 0 or 1
-    told = found.answer.as_json()
+    told = found.view.as_json()
     assert told["counts"][0]["everybody"]["people"] == 2 * PEOPLE + 2
     assert not place(str(desk.design), 1).exists(), "a simulation decides nothing"
 

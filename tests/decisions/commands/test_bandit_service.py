@@ -19,8 +19,8 @@ from rich.console import Console
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions import bandit_advance
+from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.service import ServiceFolder
 from beam_ldp.decisions.usage import ADVANCE
 from beam_ldp.ledger import BudgetLedger

@@ -18,12 +18,11 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rich.console import Console
 
-from beam_ldp.decisions import bandit_advance
-from beam_ldp.decisions import arrivals
+from beam_ldp.decisions import arrivals, bandit_advance
 from beam_ldp.decisions.arrivals import Arrivals
 from beam_ldp.decisions.service import ServiceFolder
-from beam_ldp.decisions.usage import ADVANCE
 from beam_ldp.decisions.stages import KeepRewards
+from beam_ldp.decisions.usage import ADVANCE
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags

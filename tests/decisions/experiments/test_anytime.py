@@ -15,13 +15,16 @@ from beam_ldp.decisions.experiments.looks import (
     anytime_bounds,
     anytime_p_value,
     binomial_growth,
+    binomial_law,
     effect_sequence,
+    exit_probability,
     hypergeometric_growth,
+    inflation,
     log_evidence,
     rate_sequence,
+    spent,
     tilts_for,
 )
-from beam_ldp.decisions.experiments.looks import binomial_law, exit_probability, inflation, spent
 
 pytestmark = pytest.mark.exact
 

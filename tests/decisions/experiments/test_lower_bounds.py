@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.experiments.arms import arms_design
+from beam_ldp.decisions.experiments.arms import arms_design, simple_design
 from beam_ldp.decisions.experiments.channel import BitChannel
 from beam_ldp.decisions.experiments.lower_bounds import (
     PASTING,
@@ -13,7 +13,6 @@ from beam_ldp.decisions.experiments.lower_bounds import (
     least_people,
     least_people_of_arms,
 )
-from beam_ldp.decisions.experiments.arms import simple_design
 
 pytestmark = pytest.mark.exact
 

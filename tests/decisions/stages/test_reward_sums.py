@@ -15,8 +15,8 @@ from apache_beam.transforms.window import FixedWindows
 from numpy.typing import ArrayLike
 
 from beam_ldp.decisions.bandits.noise import CentralSums
-from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.decisions.rewards import Rewards
+from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
