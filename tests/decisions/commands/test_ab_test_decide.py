@@ -19,7 +19,6 @@ from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
 from beam_ldp.questions.on_devices import DeviceQuestion
 from beam_ldp.randomizers.identity import digest_of
-from beam_ldp.release import checks
 from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
@@ -218,7 +217,7 @@ def test_job_files_and_checks(devices: Devices) -> None:
         "output": {"folder": str(devices.folder / "job")},
     }
     ((name, given),) = jobs_of(sent)
-    assert name == "randomize" and checks.exit_code(checks.of_program(name, given)) == 0
+    assert name == "randomize" and programs.exit_code(programs.checks_of(name, given)) == 0
     decided = {
         "program": "ab_test_decide",
         "reports": {"reports": str(devices.folder / "reports")},
@@ -227,8 +226,8 @@ def test_job_files_and_checks(devices: Devices) -> None:
         "output": {"folder": str(devices.folder / "job")},
     }
     ((name, given),) = jobs_of(decided)
-    found = checks.of_program(name, given)
-    assert name == "ab_test_decide" and checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of(name, given)
+    assert name == "ab_test_decide" and programs.exit_code(found) == 0, [one.said for one in found]
 
 
 def test_texts_that_are_no_question() -> None:

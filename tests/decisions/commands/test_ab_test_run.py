@@ -28,7 +28,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.release import checks, runner
+from beam_ldp.release import runner
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.wording import number
@@ -316,10 +316,10 @@ def test_a_plan_that_was_changed_by_hand(tmp_path: Path) -> None:
 
 def test_it_is_checked_like_every_program(tmp_path: Path) -> None:
     desk = Desk(tmp_path, two_arms())
-    found = checks.of_program("ab_test", read_flags(RUN, desk.flags("out")))
-    assert checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of("ab_test", read_flags(RUN, desk.flags("out")))
+    assert programs.exit_code(found) == 0, [one.said for one in found]
     wrong = read_flags(RUN, desk.flags("out", "--outcome=sold"))
-    assert checks.exit_code(checks.of_program("ab_test", wrong)) == programs.MISUSED
+    assert programs.exit_code(programs.checks_of("ab_test", wrong)) == programs.MISUSED
 
 
 TRIALS = 250

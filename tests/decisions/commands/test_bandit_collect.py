@@ -19,7 +19,6 @@ from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.questions.on_devices import DeviceQuestion
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.release import checks
 from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.release.worker_results import reasons_of
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
@@ -153,8 +152,8 @@ def test_job_files_and_checks(service: Path) -> None:
         "release": {"ledger": "none"},
     }
     ((name, given),) = jobs_of(told)
-    found = checks.of_program(name, given)
-    assert name == "bandit_collect" and checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of(name, given)
+    assert name == "bandit_collect" and programs.exit_code(found) == 0, [one.said for one in found]
 
 
 # What release.json says of a batch ----------------------------------------------------------------
