@@ -19,14 +19,18 @@ if TYPE_CHECKING:
         holm,
         simple_design,
     )
-    from beam_ldp.decisions.experiments.channel import BitChannel, randomize_scores
+    from beam_ldp.decisions.experiments.channel import (
+        BitChannel,
+        LeastPeople,
+        least_people,
+        randomize_scores,
+    )
     from beam_ldp.decisions.experiments.compound import (
         NotSeparable,
         Separation,
         separate_hulls,
         separate_sets,
     )
-    from beam_ldp.decisions.experiments.lower_bounds import LeastPeople, least_people
     from beam_ldp.decisions.experiments.plan import (
         ExperimentPlan,
         design_compound,
@@ -70,9 +74,8 @@ _HOMES = {
         "holm",
         "simple_design",
     ),
-    "experiments.channel": ("BitChannel", "randomize_scores"),
+    "experiments.channel": ("BitChannel", "LeastPeople", "least_people", "randomize_scores"),
     "experiments.compound": ("NotSeparable", "Separation", "separate_hulls", "separate_sets"),
-    "experiments.lower_bounds": ("LeastPeople", "least_people"),
     "experiments.plan": ("ExperimentPlan", "design_compound", "design_experiment"),
     "experiments.verdict": ("ArmComparison", "ExperimentVerdict", "decide"),
     "stages": ("PrivateExperiment", "decide_releases"),

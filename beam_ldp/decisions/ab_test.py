@@ -14,7 +14,7 @@ from beam_ldp.pipelines.commands import part
 from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
-    from beam_ldp.decisions import ExperimentPlan
+    from beam_ldp.decisions.experiments.plan import ExperimentPlan
 
 
 @click.group(short_help="Experiments on randomized outcomes: `design`, `run`, `decide`.")
@@ -87,7 +87,7 @@ def design(
     \b
     exit codes: 0 done; 2 a flag does not fit
     """
-    from beam_ldp.decisions import design_experiment
+    from beam_ldp.decisions.experiments.plan import design_experiment
     from beam_ldp.decisions.views import plan_json, plot_people, show_plan
 
     try:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from beam_ldp.decisions import ExperimentPlan
 from beam_ldp.decisions.ab_test_run import ExperimentRun, earlier_looks, planned
+from beam_ldp.decisions.experiments.plan import ExperimentPlan
 from beam_ldp.decisions.outcomes import OutcomeOnDevices, Outcomes, read_plan
 from beam_ldp.decisions.usage import DECIDE, OutcomeQuestion
 from beam_ldp.pipelines import programs

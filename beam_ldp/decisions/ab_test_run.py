@@ -20,7 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict
+from beam_ldp.decisions.experiments.arms import ArmCounts
+from beam_ldp.decisions.experiments.plan import ExperimentPlan
+from beam_ldp.decisions.experiments.verdict import ExperimentVerdict
 from beam_ldp.decisions.outcomes import Counts, Outcomes, decision_id, least_reports
 from beam_ldp.decisions.usage import RUN, OutcomeQuestion
 from beam_ldp.decisions.views import OutcomeView

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan
+from beam_ldp.decisions.experiments.arms import ArmCounts
+from beam_ldp.decisions.experiments.plan import ExperimentPlan
 from beam_ldp.planning import Plan
 from beam_ldp.questions.base import Asked, Choice, Part, Rows
 from beam_ldp.questions.columns import NOT_BINARY, SOUND, Column

@@ -38,7 +38,9 @@ from beam_ldp.transforms.queries import encode
 if TYPE_CHECKING:  # which workers need not load
     from typing_extensions import Unpack
 
-    from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict
+    from beam_ldp.decisions.experiments.arms import ArmCounts
+    from beam_ldp.decisions.experiments.plan import ExperimentPlan
+    from beam_ldp.decisions.experiments.verdict import ExperimentVerdict
 
 # Outcomes of an experiment ----------------------------------------------------------------------
 
@@ -119,7 +121,7 @@ def decide_releases(
         ValueError: for a window without one of the arms, or with one twice (rows that came late
             were released), and for more windows than looks. Complexity: that of the plan's rule.
     """
-    from beam_ldp.decisions import decide
+    from beam_ldp.decisions.experiments.verdict import decide
 
     looks: dict[tuple[int, int], dict[str, ArmCounts]] = defaultdict(dict)
     for release in releases:

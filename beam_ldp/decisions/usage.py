@@ -31,7 +31,7 @@ from beam_ldp.settings.usage import (
 )
 
 if TYPE_CHECKING:  # what help need not wait for
-    from beam_ldp.decisions import ExperimentPlan
+    from beam_ldp.decisions.experiments.plan import ExperimentPlan
     from beam_ldp.decisions.outcomes import Outcomes
     from beam_ldp.decisions.rewards import Rewards
     from beam_ldp.settings.job import Job

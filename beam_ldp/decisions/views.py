@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.decisions import ArmCounts, ExperimentPlan, ExperimentVerdict, decide
 from beam_ldp.decisions.bandits.noise import CentralSums
 from beam_ldp.decisions.bandits.progress import BanditProgress, BatchTerms, Decided
-from beam_ldp.decisions.experiments.arms import normal_arms, normal_people
+from beam_ldp.decisions.experiments.arms import ArmCounts, normal_arms, normal_people
 from beam_ldp.decisions.experiments.channel import NO_NOISE, BitChannel, share_interval
-from beam_ldp.decisions.experiments.plan import people_needed
+from beam_ldp.decisions.experiments.plan import ExperimentPlan, people_needed
+from beam_ldp.decisions.experiments.verdict import ExperimentVerdict, decide
 from beam_ldp.questions.base import Part, View
 from beam_ldp.questions.pictures import (
     ABOVE,

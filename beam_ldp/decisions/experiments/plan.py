@@ -21,7 +21,14 @@ from beam_ldp.decisions.experiments.arms import (
     simple_power,
     simple_threshold,
 )
-from beam_ldp.decisions.experiments.channel import NO_NOISE, BitChannel
+from beam_ldp.decisions.experiments.channel import (
+    NO_NOISE,
+    BitChannel,
+    LeastPeople,
+    least_people,
+    least_people_apart,
+    least_people_of_arms,
+)
 from beam_ldp.decisions.experiments.compound import Separation
 from beam_ldp.decisions.experiments.looks import (
     Spending,
@@ -30,12 +37,6 @@ from beam_ldp.decisions.experiments.looks import (
     increments,
     inflation,
     looked_bounds,
-)
-from beam_ldp.decisions.experiments.lower_bounds import (
-    LeastPeople,
-    least_people,
-    least_people_apart,
-    least_people_of_arms,
 )
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.domain import written
