@@ -19,6 +19,7 @@ from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.views.plans import Plans
+    from beam_ldp.release.run import Run
 
 HELP = """Usage: beam-ldp plan COMMAND [FLAGS]
        beam-ldp plan JOB [FLAGS]
@@ -164,12 +165,67 @@ def _with(given: Arguments, home: str, **told: Any) -> Arguments:
     return Arguments({home: told}, []).over(given)
 
 
+class PlannedLook:
+    """What a plan is told in place of files: sizes of lists, names or number of coordinates.
+
+    Args:
+        question: as it was declared.
+        sized: whether lists are told by their sizes.
+    """
+
+    def __init__(self, question: Any, sized: bool = False) -> None:
+        self.question, self.sized = question, sized
+
+    def domain(self, path: str, other: str) -> Any:
+        """A size, or the list of a file."""
+        from beam_ldp.questions.base import ListSize
+        from beam_ldp.release.inputs.public_lists import load_list
+
+        if self.sized:
+            return ListSize(int(path) + 1, other)
+        return load_list("--domain", path, other, " (see --other-label)")
+
+    def carried(self, domain: Any, other: str = "other") -> Any:
+        """Nothing travels."""
+        return domain
+
+    def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
+        """Columns that are named, and numbers per person. Raises SettingError."""
+        found = [
+            name.strip()
+            for names in self.question.column
+            for name in names.split(",")
+            if name.strip()
+        ]
+        ranges = self.question.ranges
+        if not found and ranges is not None:
+            found = list(self.ranges(ranges) if isinstance(ranges, str) else ranges)
+        if dimension is not None:
+            return found[:dimension], dimension
+        if not found or any(set(name) & set("*?[") for name in found):
+            raise SettingError("--dimension is missing: how many numbers each person has")
+        return found, len(found)
+
+    def ranges(self, path: str) -> Any:
+        """Of each column, as a file lists them. Raises SettingError."""
+        from beam_ldp.release.binding import ranges_in
+
+        return ranges_in(path)
+
+
+def _planned(given: Arguments, usage: Usage, sized: bool = False) -> Run:
+    """A release before its data. Raises SettingError."""
+    from beam_ldp.release.binding import checked_job, declared
+    from beam_ldp.release.run import Run
+
+    job = checked_job(usage, given, declared(usage, given))
+    return Run(usage, job, job.question.bind(job, PlannedLook(job.question, sized)))
+
+
 def _frequency(given: Arguments, usage: Usage) -> Plans:
     """Lists by their sizes, or as files have them; groups by how many there are."""
-    from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
-    from beam_ldp.pipelines.frequencies.plans import plans_for
-    from beam_ldp.pipelines.frequencies.questions import ListSize
-    from beam_ldp.release.inputs.public_lists import groups_of, lists_of
+    from beam_ldp.pipelines.views.frequency_plans import plans_for
+    from beam_ldp.questions.base import ListSize
 
     sizes, count = given["sizes"].get("domain_size", ()), given["sizes"].get("groups")
     if any(size < 1 for size in sizes):
@@ -181,15 +237,10 @@ def _frequency(given: Arguments, usage: Usage) -> Plans:
         given = _with(given, "question", domain=tuple(map(str, sizes)))
     elif not {"domain", "bins"} & set(given["question"]):
         raise SettingError("--domain-size is missing: how many values the public list has")
-    settings = checked_frequency(_grouped(given), usage)
-    question = settings.question
-    lists: Sequence[Any] = (
-        lists_of(settings)
-        if not sizes
-        else [ListSize(int(size) + 1, question.other) for size in question.domains]
-    )
-    groups = groups_of(settings) if count is None else ListSize(count + 1)
-    return plans_for(FrequencyPlanner(settings, lists, groups))
+    run = _planned(_grouped(given), usage, bool(sizes))
+    if count is not None:
+        run.groups = ListSize(count + 1)
+    return plans_for(run)
 
 
 def _grouped(given: Arguments) -> Arguments:
@@ -211,64 +262,43 @@ def _grouped(given: Arguments) -> Arguments:
 
 
 def _mean(given: Arguments, usage: Usage) -> Plans:
-    from beam_ldp.pipelines.means.choice import MeanPlanner, checked_mean
-    from beam_ldp.pipelines.means.plans import LEAST_ATTACKED, MeanPlans
+    from beam_ldp.pipelines.views.mean_plans import LEAST_ATTACKED, MeanPlans
 
     question = given["question"]
     if not {"radius", "range", "ranges"} & set(question) and question.get("norm") != "binary":
         given = _with(given, "question", radius=1.0)
-    settings = checked_mean(_promised(given, usage), usage)
-    planner = MeanPlanner(settings, *_coordinates(settings.question))
-    attacked = bool(given["sizes"].get("attack"))
-    if attacked and planner.dimension < LEAST_ATTACKED:
+    plans = MeanPlans(_planned(_promised(given, usage), usage), bool(given["sizes"].get("attack")))
+    if plans.attacked and plans.asked.dimension < LEAST_ATTACKED:
         raise SettingError("--attack asks for a direction: --dimension must be >= 2")
-    return MeanPlans(planner, attacked)
+    return plans
 
 
 def _promised(given: Arguments, usage: Usage) -> Arguments:
     """Without a delta only the local promise is planned; a central target needs one."""
-    from beam_ldp.pipelines.means.choice import needed_of_privacy
     from beam_ldp.release.job import need
 
     privacy = given["privacy"]
     if "delta" not in privacy and "epsilon" not in privacy and "local_epsilon" in privacy:
         return _with(given, "privacy", model="local")
-    need(usage, given, *needed_of_privacy(given))
+    if privacy.get("model") != "local":
+        need(usage, given, "privacy.delta")
     return given
 
 
-def _coordinates(question: Any) -> tuple[tuple[str, ...], int]:
-    """Columns that are named, and numbers per person. Raises SettingError."""
-    from beam_ldp.pipelines.means.choice import ranges_in
-
-    columns = tuple(
-        name.strip() for names in question.column for name in names.split(",") if name.strip()
-    )
-    if not columns and question.ranges is not None:
-        ranges = question.ranges
-        columns = tuple(ranges_in(ranges) if isinstance(ranges, str) else ranges)
-    if question.dimension is not None:
-        return columns[: question.dimension], question.dimension
-    if not columns or any(set(name) & set("*?[") for name in columns):
-        raise SettingError("--dimension is missing: how many numbers each person has")
-    return columns, len(columns)
-
-
 def _user_mean(given: Arguments, usage: Usage) -> Plans:
-    from beam_ldp.pipelines.means.user_choice import UserMeanPlanner, checked_user_mean
     from beam_ldp.pipelines.views.plans import Plans
 
     if not given["question"].get("column") and not given["question"].get("ranges"):
         given = _with(given, "question", dimension=given["question"].get("dimension", 1))
-    settings = checked_user_mean(_promised(given, usage), usage)
-    return Plans(UserMeanPlanner(settings, *_coordinates(settings.question)))
+    return Plans(_planned(_promised(given, usage), usage))
 
 
 def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
     from beam_ldp.pipelines.views.plans import Plans
-    from beam_ldp.pipelines.words.choice import WordPlanner, checked_words
+    from beam_ldp.release.job import need
 
-    return Plans(WordPlanner(checked_words(given, usage)))
+    need(usage, given, "privacy.local_epsilon")
+    return Plans(_planned(given, usage))
 
 
 def _train(given: Arguments, usage: Usage) -> Plans:

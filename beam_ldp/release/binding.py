@@ -51,20 +51,29 @@ class FilesLook:
 
     def ranges(self, path: str) -> Mapping[str, tuple[float, float]]:
         """Of each column. Raises SettingError."""
-        try:
-            content = read_public(path)
-        except Exception as error:
-            raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
-        return read_ranges(path, content)
+        return ranges_in(path)
 
 
-def question_of(usage: Usage, given: Arguments) -> Question:
-    """What is asked, as a command or job file says it. Raises SettingError."""
-    (kind,) = {part.section for part in usage.parts if part.home == "question"}
-    need(usage, given, "source.paths", *kind.needed(given), "output.folder")
-    declared: Question = section_from(given, usage, "question", kind)
+def ranges_in(path: str) -> Mapping[str, tuple[float, float]]:
+    """The public range of each column, as a file lists them. Raises SettingError."""
     try:
-        return declared.settled(given)
+        content = read_public(path)
+    except Exception as error:
+        raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
+    return read_ranges(path, content)
+
+
+def kind_of(usage: Usage) -> type[Question]:
+    """What a command asks."""
+    (kind,) = {part.section for part in usage.parts if part.home == "question"}
+    return kind
+
+
+def declared(usage: Usage, given: Arguments, kind: type[Question] | None = None) -> Question:
+    """The question as a command or job file says it. Raises SettingError."""
+    found: Question = section_from(given, usage, "question", kind or kind_of(usage))
+    try:
+        return found.settled(given)
     except SettingError as error:
         raise SettingError(error.said(usage.flag_of)) from None
 
@@ -89,4 +98,5 @@ def bound(usage: Usage, given: Arguments) -> Run:
     Raises:
         SettingError: if that does not fit the flags.
     """
-    return run_of(usage, given, question_of(usage, given))
+    need(usage, given, "source.paths", *kind_of(usage).needed(given), "output.folder")
+    return run_of(usage, given, declared(usage, given))

@@ -20,9 +20,9 @@ from beam_ldp.pipelines.usage import mean, randomize
 from beam_ldp.questions.means import MeanQuestion
 from beam_ldp.questions.on_devices import DeviceSharesQuestion
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.release.binding import FilesLook, checked_job, run_of
+from beam_ldp.release.binding import FilesLook, checked_job, declared, run_of
 from beam_ldp.release.devices.release_file import ReleaseFile
-from beam_ldp.release.job import need, section_from
+from beam_ldp.release.job import need
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments
@@ -41,7 +41,7 @@ def publish(given: Arguments, console: Console) -> int:
     refuse_rows(usage, given, "a mean of rows")
     need(usage, given, "question.column", "privacy.delta", "release.dataset", "release.id",
          "output.folder")  # fmt: skip
-    question = section_from(given, usage, "question", MeanQuestion).settled(given)
+    question = declared(usage, given, MeanQuestion)
     job = checked_job(usage, given, question)
     need_a_row_of_each(job.people)
     run = Run(usage, job, question.bind(job, PublishedLook(job)))
@@ -110,7 +110,7 @@ class ShareValues(DeviceValues):
         check_new(given["output"]["folder"])
         self.release = release
         told = self._told(given, asked)
-        question = section_from(told, usage, "question", MeanQuestion).settled(told)
+        question = declared(usage, told, MeanQuestion)
         self.run = run_of(usage, told, question)
         found, rule = self.run.declared.labels, bounding_of(self.job.people)
         assert release.coordinates is not None

@@ -27,9 +27,9 @@ from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse,
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.release.binding import run_of
+from beam_ldp.release.binding import declared, run_of
 from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
-from beam_ldp.release.job import absolute, need, section_from
+from beam_ldp.release.job import absolute, need
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
@@ -87,7 +87,7 @@ def check(given: Arguments) -> DeviceValues:
 def _run(given: Arguments, kind: type[Question]) -> Run:
     """The release that `frequency` or `mean` would make of these flags. Raises SettingError."""
     need(USAGE, given, "source.paths", "output.folder", *kind.needed(given))
-    return run_of(USAGE, given, section_from(given, USAGE, "question", kind).settled(given))
+    return run_of(USAGE, given, declared(USAGE, given, kind))
 
 
 def _as_published(given: Arguments) -> DeviceValues:

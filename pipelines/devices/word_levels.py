@@ -19,14 +19,14 @@ from beam_ldp.questions.heavy_hitters import HeavyWords, WordQuestion
 from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
 from beam_ldp.release import outputs
-from beam_ldp.release.binding import FilesLook, checked_job
+from beam_ldp.release.binding import FilesLook, checked_job, declared
 from beam_ldp.release.devices.release_file import (
     RELEASE_FILE,
     ReleaseFile,
     load_release,
     release_of_level,
 )
-from beam_ldp.release.job import need, section_from, settings_from, with_files
+from beam_ldp.release.job import need, settings_from, with_files
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
@@ -50,7 +50,7 @@ def publish(given: Arguments, console: Console) -> int:
     _check_published(given)
     given = Arguments({"question": {"assignment": "visible"}}, []).over(given)
     need(usage, given, "privacy.local_epsilon")
-    question = section_from(given, usage, "question", WordQuestion).settled(given)
+    question = declared(usage, given, WordQuestion)
     job = checked_job(usage, given, question)
     run = Run(usage, job, question.bind(job, FilesLook(job)))
     need_a_row_of_each(job.people)

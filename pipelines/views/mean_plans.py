@@ -9,13 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from beam_ldp.pipelines.means.attack import attack_row, show_attacks
-from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
+from beam_ldp.pipelines.views.attack import attack_row, show_attacks
 from beam_ldp.pipelines.views.frontier import TALL, Spot, draw_spots
 from beam_ldp.pipelines.views.plans import HEIGHT, ComparedPlans, colours
 from beam_ldp.planning import Plan
 from beam_ldp.questions.forging import forged_as_json, forged_cell, forged_moves
+from beam_ldp.questions.means import Means
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.run import Run
 from beam_ldp.settings.job import Job
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 from beam_ldp.wording import many, number, promise
@@ -29,32 +30,29 @@ class MeanPlans(ComparedPlans):
     """All mechanisms for a mean.
 
     Args:
-        planner: of the release.
+        run: the release.
         attacked: whether to tell what somebody sees of one person; then of 2 dimensions or more.
     """
 
-    planner: MeanPlanner
+    asked: Means
     upward = "RMS error of the mean, in the unit of the data"
     foot = TALL
     drawn = "error against epsilon, against bits and against local epsilon"
 
-    def __init__(self, planner: MeanPlanner, attacked: bool = False) -> None:
-        super().__init__(planner)
-        self._attacked = attacked
+    def __init__(self, run: Run, attacked: bool = False) -> None:
+        super().__init__(run)
+        self.attacked = attacked
 
-    def plans_at(self, settings: Job) -> list[Plan]:
+    def plans_at(self, job: Job) -> list[Plan]:
         """What was asked for with all that is worth a choice, another budget with the best."""
-        asked = settings.privacy == self.planner.settings.privacy
-        return plans_of(
-            settings, self.planner.dimension, self.planner.ranges is not None, several=asked
-        )
+        return self.asked.plans(job, several=job.privacy == self.job.privacy)
 
     @property
     def task(self) -> dict[str, Any]:
-        settings = self.planner.settings
+        settings = self.job
         return {
             "users": settings.planned_reports,
-            "dimension": self.planner.dimension,
+            "dimension": self.asked.dimension,
             "norm": settings.question.norm,
             "radius": settings.question.radius,
             "model": settings.privacy.model,
@@ -62,26 +60,24 @@ class MeanPlans(ComparedPlans):
 
     @property
     def subtitle(self) -> str:
-        settings = self.planner.settings
+        settings = self.job
         where = _ball(settings.question.norm, settings.question.radius)
-        if self.planner.ranges is not None:
+        if self.asked.ranges is not None:
             where = "in units of half a range"
         delta = f", delta = {settings.privacy.delta:g}" if settings.privacy.delta else ""
-        people = (
-            f"{settings.planned_reports:,} people, {many(self.planner.dimension, 'coordinate')}"
-        )
+        people = f"{settings.planned_reports:,} people, {many(self.asked.dimension, 'coordinate')}"
         return f"{people}, {where}{delta}"
 
     def row(self, plan: Plan) -> dict[str, Any]:
         row = mean_row(plan)
-        if self._attacked and plan.randomizer is not None:
-            row["attack"] = attack_row(plan, self.planner.dimension)
+        if self.attacked and plan.randomizer is not None:
+            row["attack"] = attack_row(plan, self.asked.dimension)
         return row
 
     def show_plans(self) -> None:
         show_means(self.plans, self.title)
-        if self._attacked:
-            show_attacks([one for one in self.plans if not one.excluded], self.planner.dimension)
+        if self.attacked:
+            show_attacks([one for one in self.plans if not one.excluded], self.asked.dimension)
 
     def error(self, plan: Plan) -> float:
         return plan.rms_error

@@ -10,53 +10,51 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, plans_of, rare_error
-from beam_ldp.pipelines.frequencies.numbers import NumberTree
-from beam_ldp.pipelines.frequencies.questions import designs_of
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans
 from beam_ldp.planning import Plan
 from beam_ldp.planning.frequencies import LeastErrors, least_errors
 from beam_ldp.planning.questions import rare_errors
 from beam_ldp.planning.ranges import range_errors
 from beam_ldp.questions.forging import forged_cell, forged_moves
+from beam_ldp.questions.frequencies import Frequencies, rare_error
+from beam_ldp.questions.numbers import NumberTree
+from beam_ldp.questions.surveys import Survey
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.planner import Choice
+from beam_ldp.release.run import Run
 from beam_ldp.settings.job import Job
 from beam_ldp.wording import number
 
 
-def plans_for(planner: FrequencyPlanner) -> Plans:
+def plans_for(run: Run) -> Plans:
     """The plans of what is asked."""
-    if planner.survey is None:
-        return ListPlans(planner)
-    return (TreePlans if isinstance(planner.survey, NumberTree) else SurveyPlans)(planner)
+    kinds = {Frequencies: ListPlans, Survey: SurveyPlans, NumberTree: TreePlans}
+    return kinds[type(run.declared)](run)
 
 
 class FrequencyPlans(ComparedPlans):
     """The plans of a frequency, and what each group sees where there are groups."""
 
-    planner: FrequencyPlanner
+    asked: Any
 
     @property
     def task(self) -> dict[str, Any]:
-        settings = self.planner.settings
-        found = {"users": settings.planned_reports, "delta": settings.privacy.delta}
-        return found if self.planner.groups is None else {**found, "groups": self.groups}
+        found = {"users": self.job.planned_reports, "delta": self.job.privacy.delta}
+        return found if self.run.groups is None else {**found, "groups": self.groups}
 
     @property
     def groups(self) -> list[dict[str, Any]]:
         """Of groups of several sizes what their readers see: the smallest, and an equal share."""
-        settings, groups, choice = self.planner.settings, self.planner.groups, self.choice
-        if groups is None or choice is None:
+        job, groups = self.job, self.run.groups
+        if groups is None or not self.found:
             return []
-        sizes = {"smallest": settings.min_reports}
-        people = settings.privacy.expected_users
-        if people is not None and people // (groups.size - 1) > settings.min_reports:
+        sizes = {"smallest": job.min_reports}
+        people = job.privacy.expected_users
+        if people is not None and people // (groups.size - 1) > job.min_reports:
             sizes["equal share"] = people // (groups.size - 1)
         found = []
         for name, size in sizes.items():
-            price = self.planner.price_among(choice, size)
-            error = self._error_among(choice, size)
+            price = self.run.price_among(size)
+            error = self._error_among(size)
             found.append(
                 {
                     "group": name,
@@ -68,19 +66,19 @@ class FrequencyPlans(ComparedPlans):
             )
         return found
 
-    def _error_among(self, choice: Choice[Any], num_reports: int) -> float:
+    def _error_among(self, num_reports: int) -> float:
         """Of a rare value; of a range, where ranges are asked for."""
-        survey, randomizer = self.planner.survey, choice.mechanism
-        if survey is None:
-            return rare_error(randomizer, num_reports)
-        if isinstance(survey, NumberTree):
-            return float(range_errors(survey.tree, randomizer, num_reports)[0])
-        return max(rare_errors(randomizer, num_reports))
+        asked, randomizer = self.run.asked, self.run.choice.mechanism
+        if isinstance(asked, NumberTree):
+            return float(range_errors(asked.tree, randomizer, num_reports)[0])
+        if isinstance(asked, Survey):
+            return max(rare_errors(randomizer, num_reports))
+        return rare_error(randomizer, num_reports)
 
     @property
     def subtitle(self) -> str:
-        settings = self.planner.settings
-        said = ", ".join(text for _, text in self.planner.inputs())
+        settings = self.job
+        said = ", ".join(text for _, text in self.run.inputs())
         people = f"{settings.planned_reports:,} people"
         return f"{people}, {said}, delta = {settings.privacy.delta:g}".replace("'", "`")
 
@@ -104,30 +102,30 @@ class ListPlans(FrequencyPlans):
 
     upward = "standard error of a rare value's count, people"
 
-    def plans_at(self, settings: Job) -> list[Plan]:
-        return plans_of(settings, self.planner.domain.size)
+    def plans_at(self, job: Job) -> list[Plan]:
+        return self.asked.plans(job)  # type: ignore[no-any-return]
 
     @property
     def task(self) -> dict[str, Any]:
-        found = {**super().task, "domain_size": self.planner.domain.size - 1}
+        found = {**super().task, "domain_size": self.asked.domain.size - 1}
         least = self.least
         return found if least is None else {**found, "least_error": least.per_value}
 
     @property
     def least(self) -> LeastErrors | None:
         """What no mechanism of the first plan's local epsilon is below."""
-        settings = self.planner.settings
+        settings = self.job
         first = next((plan for plan in self.plans if not plan.excluded), None)
         if first is None:
             return None
-        size, people = self.planner.domain.size, settings.planned_reports
+        size, people = self.asked.domain.size, settings.planned_reports
         return least_errors(size, people, first.local_epsilon, settings.mechanism.random_bits)
 
     def row(self, plan: Plan) -> dict[str, Any]:
-        return frequency_row(plan, self.planner.settings.planned_reports)
+        return frequency_row(plan, self.job.planned_reports)
 
     def show_plans(self) -> None:
-        settings = self.planner.settings
+        settings = self.job
         limited = settings.mechanism.random_bits is not None
         show_frequencies(self.plans, settings.planned_reports, self.title, limited)
         if self.least is not None:
@@ -141,7 +139,7 @@ class ListPlans(FrequencyPlans):
             )
 
     def error(self, plan: Plan) -> float:
-        return plan.standard_error * self.planner.settings.planned_reports
+        return plan.standard_error * self.job.planned_reports
 
 
 class SurveyPlans(FrequencyPlans):
@@ -151,10 +149,8 @@ class SurveyPlans(FrequencyPlans):
     upward = "RMS error of all answers, share of the people"
     columns = ("local epsilon", "epsilon", "worst error (people)", "bits")
 
-    def plans_at(self, settings: Job) -> Sequence[Any]:
-        assert self.planner.survey is not None
-        designs = designs_of(settings.question.design)
-        return [self._named(plan) for plan in self.planner.survey.plans(settings, designs)]
+    def plans_at(self, job: Job) -> Sequence[Any]:
+        return [self._named(plan) for plan in self.asked.plans(job)]
 
     def _named(self, plan: Any) -> Any:
         return replace(plan, mechanism=f"{_design(plan)}: {plan.oracle}")
@@ -166,7 +162,7 @@ class SurveyPlans(FrequencyPlans):
 
     def cells(self, plan: Plan) -> tuple[str, ...]:
         """Of the table."""
-        people = max(plan.standard_errors) * self.planner.settings.planned_reports
+        people = max(plan.standard_errors) * self.job.planned_reports
         return f"{people:,.0f}", f"{plan.bits_per_report:,}"
 
     def show_plans(self) -> None:
@@ -204,7 +200,7 @@ class TreePlans(SurveyPlans):
         return _row(plan) | {"fan_out": plan.tree.fan_out, "worst_error": plan.worst_error}
 
     def cells(self, plan: Any) -> tuple[str, ...]:
-        people = plan.rms_error * self.planner.settings.planned_reports
+        people = plan.rms_error * self.job.planned_reports
         return f"{people:,.0f}", f"{plan.randomizer.bits_per_report:,}"
 
 
