@@ -189,6 +189,10 @@ class PlannedLook:
         """Nothing travels."""
         return domain
 
+    def columns(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are named."""
+        return named
+
     def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
         """Columns that are named, and numbers per person. Raises SettingError."""
         found = [

@@ -71,6 +71,9 @@ class Look(Protocol):
     def domain(self, path: str, other: str) -> Domain | ListSize:
         """The list of a file; only its size, where nothing else is known yet."""
 
+    def columns(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are named; lines of text have one, which nobody names."""
+
     def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
         """Columns of numbers, and how many numbers a person has."""
 

@@ -13,7 +13,7 @@ from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, WHOLE, setting
 from beam_ldp.settings.sections import DEAD_LETTER
-from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import many, number
 
 if TYPE_CHECKING:  # what help need not wait for
@@ -99,9 +99,9 @@ class WordQuestion(Question):
         return self
 
     def bind(self, job: Job, look: Look) -> HeavyWords:
-        column = self.column[0] if self.column else TEXT_COLUMN
+        column = "".join(look.columns(self.column))
         bad_rows = "dead_letter" if job.bad_rows_leave_a_trace else "other"
-        return HeavyWords(column, column, bad_rows, declared=self)
+        return HeavyWords(column or None, column, bad_rows, declared=self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, POSITIVE, SWITCH, WHOLE, Kind, setting
 from beam_ldp.settings.sections import DEAD_LETTER
-from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import many, number
 
 if TYPE_CHECKING:  # what help need not wait for
@@ -172,7 +172,7 @@ class MeanQuestion(Question):
             )
 
     def bind(self, job: Job, look: Look) -> Means:
-        named = self.column or (TEXT_COLUMN,)
+        named = look.columns(self.column)
         columns, dimension = look.coordinates(named, self.dimension)
         return Means(
             tuple(columns),

@@ -15,7 +15,7 @@ from beam_ldp.release.job import need, section_from, settings_from, with_files
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job, checked
-from beam_ldp.settings.usage import Arguments, Usage
+from beam_ldp.settings.usage import TEXT_COLUMN, Arguments, Usage
 from beam_ldp.transforms.elements.portable import PortableDomain
 
 
@@ -36,6 +36,10 @@ class FilesLook:
     def carried(self, domain: Any, other: str = "other") -> PortableDomain:
         """The list as workers read it."""
         return PortableDomain(domain, other)
+
+    def columns(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are named; lines of text have one, which nobody names."""
+        return named or (TEXT_COLUMN,)
 
     def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
         """Columns, and numbers per person, by a header or footer. Raises SettingError."""
