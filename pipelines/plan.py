@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from beam_ldp.pipelines.commands import usage_of
 from beam_ldp.pipelines.flags import print_help, read_flags
-from beam_ldp.pipelines.job_files import read_job
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
+from beam_ldp.release.commands import usage_of
+from beam_ldp.release.job_files import read_job
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import EXPECTED_SHARE
 from beam_ldp.settings.usage import Arguments, Usage
@@ -104,7 +104,7 @@ def _run(what: str, flags: list[str]) -> int:
             f"no plan {what!r}{nearest(what, [*PLANS, *_OTHERS])}; give one of "
             f"{', '.join([*PLANS, *_OTHERS])}, or a job file"
         )
-    jobs = read_job(what, flags, lambda name: over_a_job(usage_of(name)))
+    jobs = read_job(what, lambda name: read_flags(over_a_job(usage_of(name)), flags))
     plans = [plan_of(name.replace("_", "-"), given, usage_of(name)) for name, given in jobs]
     say(plans, jobs[0][1], what)
     return DONE
@@ -308,11 +308,11 @@ def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
 def _train(given: Arguments, usage: Usage) -> Plans:
     """Of data that is dealt out, or of so many clients of one's own."""
     from beam_ldp.federated.idx import holds_idx
-    from beam_ldp.pipelines.training.facts import DataFacts, known_facts
-    from beam_ldp.pipelines.training.plans import make_plan
-    from beam_ldp.pipelines.training.settings import check_train, shape_of
-    from beam_ldp.pipelines.training.view import TrainPlans
-    from beam_ldp.pipelines.usage.train import BUNDLED
+    from beam_ldp.pipelines.views.plans import TrainPlans
+    from beam_ldp.training.facts import DataFacts, known_facts
+    from beam_ldp.training.plans import make_plan
+    from beam_ldp.training.settings import check_train, shape_of
+    from beam_ldp.training.usage import BUNDLED
 
     told, clients = dict(given["training"]), given["sizes"].get("clients")
     if clients is None:

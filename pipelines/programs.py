@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.commands import program_of as program_named
-from beam_ldp.pipelines.commands import usage_of
 from beam_ldp.pipelines.flags import print_help, read_flags
-from beam_ldp.pipelines.job_files import job_text
 from beam_ldp.release import checks, runner, terminal
 from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import program_of as program_named
+from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.job_files import job_text
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import OutputError
 from beam_ldp.release.run import Run, RunResult

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.recovery import new_key
 from beam_ldp.pipelines.devices.values import DeviceValues, check
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.questions.on_devices import DeviceSharesQuestion

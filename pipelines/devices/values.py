@@ -10,7 +10,6 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.commands import asked_on_devices, loaded
 from beam_ldp.pipelines.devices.recovery import with_recover_key
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.questions.base import Choice, Question
@@ -28,6 +27,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.release.binding import declared, run_of
+from beam_ldp.release.commands import asked_on_devices, loaded
 from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
 from beam_ldp.release.job import absolute, need
 from beam_ldp.release.run import Run

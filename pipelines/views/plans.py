@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -34,6 +34,9 @@ from beam_ldp.release.run import Run
 from beam_ldp.release.tables import plan_table
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
+
+if TYPE_CHECKING:
+    from beam_ldp.training.plan import TrainingPlan
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -290,6 +293,31 @@ class Plans:
     def draw(self, path: str) -> None:
         """The picture of other budgets. Raises SettingError."""
         raise SettingError("--plot compares mechanisms, and here there is one plan")
+
+
+class TrainPlans(Plans):
+    """The plan of a training, as `beam-ldp plan` shows it.
+
+    Args:
+        plan: of the training.
+    """
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self.plan = plan
+
+    def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
+        self._refuse_costs(workers)
+        left_out = ("schema_version", "dry_run", "flows")
+        from beam_ldp.training.view import plan_as_json
+
+        found = plan_as_json(self.plan, None)
+        return {"release": {name: one for name, one in found.items() if name not in left_out}}
+
+    def show(self, workers: int | None = None, price: float | None = None) -> None:
+        self._refuse_costs(workers)
+        from beam_ldp.training.view import say_plan
+
+        say_plan(self.plan, None)
 
 
 class ComparedPlans(Plans):

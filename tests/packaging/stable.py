@@ -88,7 +88,7 @@ def commands() -> dict[str, str]:
     from click.testing import CliRunner
 
     from beam_ldp.pipelines.cli import group
-    from beam_ldp.pipelines.commands import COMMANDS
+    from beam_ldp.release.commands import COMMANDS
 
     found: dict[str, str] = {}
 
@@ -118,12 +118,12 @@ def everything() -> dict[str, Any]:
     from beam_ldp.ledger.store import SCHEMA
     from beam_ldp.log_events import EVENTS
     from beam_ldp.pipelines import collect, programs
-    from beam_ldp.release.devices import collecting as collect_mean
     from beam_ldp.pipelines.frequencies import parts
     from beam_ldp.pipelines.means import user_choice as user_mean_record
     from beam_ldp.pipelines.words.choice import WordRecord
     from beam_ldp.randomizers import wire
     from beam_ldp.release import record
+    from beam_ldp.release.devices import collecting as collect_mean
     from beam_ldp.transforms.elements.stages import METRICS
 
     kinds = (

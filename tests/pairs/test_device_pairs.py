@@ -18,8 +18,8 @@ from beam_ldp.ledger import LedgerError
 from beam_ldp.pipelines import collect as collect_program
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.collect import Collect
-from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.release import worker_results as results
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.transforms.budgeted import ChargeTo
 from tests.pairs import envelopes
 from tests.pairs.world import DELTA, Program, World, instead

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.pipelines import collect, frequency, randomize
+from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
+from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.questions.on_devices import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
 )
-from beam_ldp.release.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
-from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
+from beam_ldp.release.devices.release_file import ReleaseFile
 from tests.pipelines.test_frequency import FILES
 from tests.randomizers.wire_terms import terms_of
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from beam_ldp.pipelines import cli, job_runs
-from beam_ldp.pipelines.commands import PROGRAMS, usage_of
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.job_files import (
+from beam_ldp.release.commands import PROGRAMS, usage_of
+from beam_ldp.release.job_files import (
     job_schema,
     job_text,
     jobs_of,

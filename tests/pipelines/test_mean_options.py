@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.release.inputs.line_formats import read_json_lines
 from beam_ldp.release.inputs.previews import Field, choose_fields, dimension_of, read_fields
 from beam_ldp.release.inputs.sources import InputFileError, RowGroups, read_row_groups
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
 

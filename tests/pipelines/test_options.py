@@ -15,10 +15,10 @@ from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
 from beam_ldp.pipelines import usage as usages
-from beam_ldp.pipelines.commands import usage_of
 from beam_ldp.pipelines.flags import help_text, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.release.beam_job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
+from beam_ldp.release.commands import usage_of
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import Arguments

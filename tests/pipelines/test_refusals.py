@@ -12,11 +12,11 @@ import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.pipelines import frequency
-from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release import runner
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.release.outputs import FolderWriter
 from beam_ldp.release.planner import Choice
 from beam_ldp.release.worker_results import WorkerResults

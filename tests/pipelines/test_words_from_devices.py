@@ -21,13 +21,13 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.rows import LONGEST_NAME
 from beam_ldp.pipelines import collect, heavy_hitters, randomize
 from beam_ldp.pipelines.budget import next_runs
-from beam_ldp.release.devices.later_levels import LaterLevel
-from beam_ldp.questions.on_devices import DeviceWordsQuestion
-from beam_ldp.release.devices.release_file import load_release, release_of_level
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
+from beam_ldp.questions.on_devices import DeviceWordsQuestion
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.devices.later_levels import LaterLevel
+from beam_ldp.release.devices.release_file import load_release, release_of_level
 from beam_ldp.release.gates import NotPublishedError
 from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.transforms import PrivateFrequencies

@@ -16,13 +16,13 @@ from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
 from beam_ldp.decisions.stages.outcomes import OutcomeQuery
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
-from beam_ldp.questions.on_devices import DeviceQuestion
-from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
+from beam_ldp.questions.on_devices import DeviceQuestion
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.release import checks
+from beam_ldp.release.devices.release_file import load_release
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
 from tests.decisions.commands.told import told

@@ -17,10 +17,10 @@ from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.questions.on_devices import DeviceQuestion
-from beam_ldp.release.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release import checks
+from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.release.worker_results import reasons_of
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
 from tests.decisions.commands.told import told

@@ -18,7 +18,7 @@ from beam_ldp.decisions.commands.ab_test.run import Experiment
 from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import DECIDE, OutcomeQuestion
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.release.devices.collecting import (
     CollectSettings,
     check_collected,

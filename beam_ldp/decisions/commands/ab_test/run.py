@@ -28,7 +28,7 @@ from beam_ldp.decisions.commands.ab_test.decided import (
 from beam_ldp.decisions.commands.usage import RUN
 from beam_ldp.decisions.stages.outcomes import OutcomeQuery, counts_of
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.release import worker_results as results

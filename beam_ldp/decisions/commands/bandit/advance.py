@@ -34,7 +34,7 @@ from beam_ldp.decisions.stages.reward_sums import PrivateSums
 from beam_ldp.decisions.stages.rewards import RewardQuery
 from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts, part_facts
 from beam_ldp.pipelines.means.choice import local_price
 from beam_ldp.pipelines.programs import DONE, Program

@@ -18,7 +18,7 @@ from beam_ldp.decisions.commands.bandit.service import ServiceFolder
 from beam_ldp.decisions.commands.from_devices import DecidesFromReports
 from beam_ldp.decisions.commands.usage import COLLECT, RewardQuestion
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import Program
 from beam_ldp.release.checks import Preflight
 from beam_ldp.release.devices.collecting import (

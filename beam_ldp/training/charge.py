@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import reserving
 from beam_ldp.release.charging import NoCharge
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.settings import TrainSettings
 from beam_ldp.wording import many
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.training.checkpoints import Resumed
+    from beam_ldp.training.checkpoints import Resumed
     from tff_adapters import Flow
 
 

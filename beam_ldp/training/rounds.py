@@ -19,14 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beam_ldp.federated.record import covers, rounds_withheld
 from beam_ldp.federated.training import Spending
-from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.checkpoints import Keeper, plain_leaves
-from beam_ldp.pipelines.training.learner import Learner
-from beam_ldp.pipelines.training.log import TrainingLog
-from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.release.charging import NoCharge
 from beam_ldp.release.gates import NotPublishedError
 from beam_ldp.release.job_monitor import JobError
+from beam_ldp.training.charge import ModelScore, TrainingRun
+from beam_ldp.training.checkpoints import Keeper, plain_leaves
+from beam_ldp.training.learner import Learner
+from beam_ldp.training.log import TrainingLog
+from beam_ldp.training.plan import TrainingPlan
 from beam_ldp.wording import many, number, verb
 from tff_adapters import Round, SamplingMismatchError, privacy_events
 from tff_adapters import train as run_rounds

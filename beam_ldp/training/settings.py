@@ -9,7 +9,12 @@ from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.federated.idx import holds_idx
-from beam_ldp.pipelines.usage.train import (
+from beam_ldp.release.job import need, settings_from
+from beam_ldp.settings import SettingError
+from beam_ldp.settings.fields import POSITIVE, settings_of
+from beam_ldp.settings.job import Job, check_dataset_named
+from beam_ldp.settings.usage import Arguments
+from beam_ldp.training.usage import (
     ADAPED,
     ADAPTIVE,
     BASELINES,
@@ -26,11 +31,6 @@ from beam_ldp.pipelines.usage.train import (
     ServerNoise,
     TrainingQuestion,
 )
-from beam_ldp.release.job import need, settings_from
-from beam_ldp.settings import SettingError
-from beam_ldp.settings.fields import POSITIVE, settings_of
-from beam_ldp.settings.job import Job, check_dataset_named
-from beam_ldp.settings.usage import Arguments
 
 # Settings that only some algorithms have.
 _ONLY: dict[str, tuple[str, ...]] = {

@@ -9,15 +9,11 @@ is called, so that help loads nothing. Commands of other packages are entry poin
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import click
-
-from beam_ldp.pipelines.flags import print_help
 from beam_ldp.settings.usage import Usage
 
 GROUP = "beam_ldp.commands"  # of entry points
@@ -96,8 +92,10 @@ COMMANDS = {
     "bandit collect": _decision(
         "usage:COLLECT", "The same from reports that devices have sent.", in_jobs=True
     ),
-    "train": _program(
-        "train", "Train a model by federated learning, with the privacy cost of every round."
+    "train": Command(
+        "beam_ldp.training.usage:USAGE",
+        "Train a model by federated learning, with the privacy cost of every round.",
+        in_jobs=True,
     ),
     "plan": _function("plan", "Which mechanism, privacy cost, error and report size to expect."),
     "run": Command(
@@ -197,46 +195,3 @@ def program_of(usage: Usage) -> Any:
 
     load_beam()
     return loaded(f"{usage.module}:PROGRAM")
-
-
-def start(usage: Usage, argv: Sequence[str] | None = None) -> int:
-    """A program on the command line; the exit codes are in its `--help`, shown before Beam loads.
-
-    Workers unpickle what a module defines by the module's own name, which is not that of a module
-    that runs as `__main__`: so that one calls this too.
-    """
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if (code := print_help(usage, argv)) is not None:
-        return code
-    code = program_of(usage).main(argv)
-    return code
-
-
-def click_command(typed: str) -> click.Command | None:
-    """What the command line runs; None where there is no such command."""
-    command = COMMANDS.get(typed) or of_others().get(typed)
-    if command is None:
-        return None
-    found = command.load()
-    if isinstance(found, click.Command):
-        return found
-
-    @click.command(
-        typed.rsplit(" ", 1)[-1],
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        add_help_option=False,
-        short_help=command.summary,
-        help=command.summary,
-    )
-    @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-    def with_its_own_flags(flags: Sequence[str]) -> None:
-        sys.exit(start(found, flags) if isinstance(found, Usage) else found(list(flags)))
-
-    return with_its_own_flags
-
-
-def part(typed: str) -> click.Command:
-    """A part of a command of ours, such as `ab-test run`."""
-    found = click_command(typed)
-    assert found is not None, typed
-    return found

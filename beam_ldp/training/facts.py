@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from beam_ldp.federated.idx import IdxError, IdxFolder
-from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.settings import SettingError
+from beam_ldp.training.settings import TrainSettings
 
 Shape = tuple[int, ...]
 

@@ -32,8 +32,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.pipelines.job_files import job_content, jobs_of
-from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import outputs, reserving
 from beam_ldp.release.charging import NoCharge, RunCharge
@@ -47,13 +45,15 @@ from beam_ldp.release.interrupted_runs import (
     replace_file,
     was_put_back,
 )
+from beam_ldp.release.job_files import job_content, jobs_of
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments
+from beam_ldp.training.usage import USAGE
 from beam_ldp.wording import many
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-    from beam_ldp.pipelines.training.settings import TrainSettings
+    from beam_ldp.training.settings import TrainSettings
 
 CHECKPOINT = "checkpoint.npz"
 _VERSION = 2
@@ -429,7 +429,7 @@ def _taken_up(output: str, staging: str, given: Arguments, begun: BegunRounds) -
             f"--resume {output}: it is finished already, and `beam-ldp finalize {output}` "
             "publishes it"
         )
-    from beam_ldp.pipelines.training.settings import check_train
+    from beam_ldp.training.settings import check_train
 
     ((_, started),) = jobs_of(checkpoint.job)
     here = Arguments({"output": {"folder": output, **_tracking(checkpoint, given)}}, [])

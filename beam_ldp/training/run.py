@@ -9,27 +9,27 @@ from rich.console import Console
 
 from beam_ldp.federated import TooFewCameError
 from beam_ldp.federated.record import rounds_withheld
-from beam_ldp.pipelines.training.baselines import baselines
-from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.checkpoints import (
+from beam_ldp.release import outputs
+from beam_ldp.release.charging import NoCharge
+from beam_ldp.release.gates import NotPublishedError
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.training.baselines import baselines
+from beam_ldp.training.charge import ModelScore, TrainingRun
+from beam_ldp.training.checkpoints import (
     CheckpointError,
     Keeper,
     Resumed,
     has_checkpoint,
     order_of,
 )
-from beam_ldp.pipelines.training.learner import Learner
-from beam_ldp.pipelines.training.learners import learner_for
-from beam_ldp.pipelines.training.log import TrainingLog, training_log
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.record import TrainRecord
-from beam_ldp.pipelines.training.release import model_bytes, release
-from beam_ldp.pipelines.training.rounds import Kept, check_events, rounds
-from beam_ldp.pipelines.training.view import TrainingResult
-from beam_ldp.release import outputs
-from beam_ldp.release.charging import NoCharge
-from beam_ldp.release.gates import NotPublishedError
-from beam_ldp.release.job_monitor import JobError
+from beam_ldp.training.learner import Learner
+from beam_ldp.training.learners import learner_for
+from beam_ldp.training.log import TrainingLog, training_log
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.record import TrainRecord
+from beam_ldp.training.release import model_bytes, release
+from beam_ldp.training.rounds import Kept, check_events, rounds
+from beam_ldp.training.view import TrainingResult
 from beam_ldp.wording import many, verb
 from tff_adapters import SamplingMismatchError, UnpricedFlowError, flows_of
 from tff_adapters.compat import end_workers

@@ -9,13 +9,13 @@ from typing import Any
 import beam_ldp
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.federated.training import measured
-from beam_ldp.pipelines.training.charge import TrainingRun, known, local_epsilon_of, sent_event
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.report_plan import ReportPlan
-from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
 from beam_ldp.questions.forging import forged_shown
 from beam_ldp.release.charging import NoCharge
 from beam_ldp.release.record import PrivacyRecord
+from beam_ldp.training.charge import TrainingRun, known, local_epsilon_of, sent_event
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.report_plan import ReportPlan
+from beam_ldp.training.server_plans import LocalCentralPlan
 from beam_ldp.wording import many, verb
 
 

@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, known
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.record import TrainRecord
-from beam_ldp.pipelines.training.server_plans import AdapedPlan
 from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
@@ -25,6 +21,10 @@ from beam_ldp.questions.pictures import (
     figure_with,
     png,
 )
+from beam_ldp.training.charge import ModelScore, TrainingRun, known
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.record import TrainRecord
+from beam_ldp.training.server_plans import AdapedPlan
 from beam_ldp.wording import many, number
 
 _HEIGHT = 5.0  # inches

@@ -6,12 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from beam_ldp.accounting import ShuffleAccountant
-from beam_ldp.pipelines.training.facts import DataFacts, count_parameters, model_of
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.report_plan import ReportPlan
-from beam_ldp.pipelines.training.server_plans import AdapedPlan, LocalCentralPlan
-from beam_ldp.pipelines.training.settings import TrainSettings
-from beam_ldp.pipelines.usage.train import ADAPED, LOCAL_CENTRAL, SHUFFLED_EPOCHS
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
     L1Mean,
@@ -27,6 +21,12 @@ from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import MOST_PROMISED
+from beam_ldp.training.facts import DataFacts, count_parameters, model_of
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.report_plan import ReportPlan
+from beam_ldp.training.server_plans import AdapedPlan, LocalCentralPlan
+from beam_ldp.training.settings import TrainSettings
+from beam_ldp.training.usage import ADAPED, LOCAL_CENTRAL, SHUFFLED_EPOCHS
 from beam_ldp.wording import number
 
 _SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for

@@ -15,19 +15,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.pipelines.commands import (
+from beam_ldp.release.commands import (
     PROGRAMS,
     asked_on_devices,
     job_name,
     usage_of,
     usage_or_none,
 )
-from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
 from beam_ldp.settings.sections import FORMATS, MAX_LOCAL_EPSILON
 from beam_ldp.settings.usage import Arguments, Part, Usage
@@ -37,27 +36,30 @@ _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
 
 
+def nothing_else(program: str) -> Arguments:
+    """What is told beside a file: nothing."""
+    return Arguments({}, [])
+
+
 def read_job(
-    path: str, flags: Sequence[str] = (), flags_of: Callable[[str], Usage] | None = None
+    path: str, beside: Callable[[str], Arguments] = nothing_else
 ) -> list[tuple[str, Arguments]]:
     """The programs that a job file runs, each with what it is told, in order.
 
     Args:
         path: ends in .yaml, .yml, .toml or .json.
-        flags: of the program, which win over the file.
-        flags_of: what flags are understood, by the program's name; default: the program's own.
+        beside: what a program is told beside the file, by its name; it wins over the file.
 
     Raises:
         SettingError: naming the key or flag and what is allowed.
     """
-    return jobs_of(_loaded(path), path, flags, flags_of)
+    return jobs_of(_loaded(path), path, beside)
 
 
 def jobs_of(
     content: Any,
     path: str = "the job file",
-    flags: Sequence[str] = (),
-    flags_of: Callable[[str], Usage] | None = None,
+    beside: Callable[[str], Arguments] = nothing_else,
 ) -> list[tuple[str, Arguments]]:
     """The same of what a file holds."""
     if not isinstance(content, Mapping):
@@ -88,9 +90,7 @@ def jobs_of(
     jobs = []
     for one_kind, asked in kinds:
         name = program or str(one_kind)
-        given = read_flags((flags_of or usage_of)(name), flags).over(
-            _given(content, usage_of(name), one_kind, asked, path)
-        )
+        given = beside(name).over(_given(content, usage_of(name), one_kind, asked, path))
         jobs.append((name, given if len(kinds) == 1 else _share(given, name, len(kinds))))
     return jobs
 
@@ -439,35 +439,3 @@ def _schema(usage: Usage, about: Setting) -> dict[str, Any]:
     if about.many:
         one = {"anyOf": [one, {"type": "array", "items": one}]}
     return {"description": SettingError(about.help).said(lambda name: name), **one}
-
-
-# What of a file runs --------------------------------------------------------------------------
-
-
-def jobs_to_run(path: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
-    """What `beam-ldp run` runs, each program with what it is told. Raises SettingError."""
-    flags, only = _without_only(flags)
-    return _only(read_job(path, flags), only)
-
-
-def _without_only(flags: Sequence[str]) -> tuple[list[str], str | None]:
-    """The flags of the program, and the kind of question that `--only` names."""
-    rest, only, expected = list[str](), None, False
-    for flag in flags:
-        if expected or flag.startswith("--only="):
-            only, expected = flag.removeprefix("--only="), False
-        elif flag == "--only":
-            expected = True
-        else:
-            rest.append(flag)
-    return rest, "" if expected else only
-
-
-def _only(jobs: list[tuple[str, Arguments]], only: str | None) -> list[tuple[str, Arguments]]:
-    """The release that is asked for alone, with its own share. Raises SettingError."""
-    if only is None:
-        return jobs
-    kept = [(name, given) for name, given in jobs if name == only.replace("-", "_")]
-    if not kept:
-        raise SettingError(f"--only must be one of {', '.join(name for name, _ in jobs)}")
-    return kept

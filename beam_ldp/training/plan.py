@@ -18,11 +18,11 @@ from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.schedule import UNLIKELY
 from beam_ldp.federated.collusion import CollusionCheck
-from beam_ldp.pipelines.training.facts import DataFacts
-from beam_ldp.pipelines.training.settings import TrainSettings
-from beam_ldp.pipelines.usage.train import DISTILLATION, SHUFFLED_EPOCHS, TrainingQuestion
 from beam_ldp.randomizers.identity import ReleaseIdentity, config_digest
 from beam_ldp.release.interrupted_runs import RoundsPrice
+from beam_ldp.training.facts import DataFacts
+from beam_ldp.training.settings import TrainSettings
+from beam_ldp.training.usage import DISTILLATION, SHUFFLED_EPOCHS, TrainingQuestion
 
 _ROWS = 10  # of a printed price list
 

@@ -18,11 +18,11 @@ from beam_ldp.accounting.two_ledgers import (
     central_round_event,
     joint_multiplier,
 )
-from beam_ldp.pipelines.training.plan import TrainingPlan, composed
-from beam_ldp.pipelines.training.settings import target_of
-from beam_ldp.pipelines.usage.train import DISTILLATION
 from beam_ldp.randomizers.mean import SeparatedMean
 from beam_ldp.release.interrupted_runs import RoundsPrice
+from beam_ldp.training.plan import TrainingPlan, composed
+from beam_ldp.training.settings import target_of
+from beam_ldp.training.usage import DISTILLATION
 from beam_ldp.wording import number
 
 _FLOAT_BITS = 64  # of each number that a client of `adaped` sends

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.training.facts import DataFacts, known_facts
-from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.settings import SettingError
+from beam_ldp.training.facts import DataFacts, known_facts
+from beam_ldp.training.settings import TrainSettings
 from tff_adapters.data import Clients, DataMissingError, load, load_idx
 from tff_adapters.files import BadRowsError, load_files
 

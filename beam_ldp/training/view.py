@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.record import TrainRecord
-from beam_ldp.pipelines.training.server_plans import LocalCentralPlan
-from beam_ldp.pipelines.views.plans import Plans
 from beam_ldp.questions.forging import forged_usually
 from beam_ldp.release import outputs, terminal
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.record import TrainRecord
+from beam_ldp.training.server_plans import LocalCentralPlan
 from beam_ldp.wording import many, number
 
 if TYPE_CHECKING:
@@ -114,27 +113,6 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
         print(plan.audit(plan.messages_of(plan.rounds)))
     _say_flows(console, flows)
     sys.stdout.flush()
-
-
-class TrainPlans(Plans):
-    """The plan of a training, as `beam-ldp plan` shows it.
-
-    Args:
-        plan: of the training.
-    """
-
-    def __init__(self, plan: TrainingPlan) -> None:
-        self.plan = plan
-
-    def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
-        self._refuse_costs(workers)
-        left_out = ("schema_version", "dry_run", "flows")
-        found = plan_as_json(self.plan, None)
-        return {"release": {name: one for name, one in found.items() if name not in left_out}}
-
-    def show(self, workers: int | None = None, price: float | None = None) -> None:
-        self._refuse_costs(workers)
-        say_plan(self.plan, None)
 
 
 def _least_said(plan: TrainingPlan) -> str:

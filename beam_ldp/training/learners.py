@@ -10,14 +10,14 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.checkpoints import Resumed
-from beam_ldp.pipelines.training.learner import MODEL_SEED, Learner, sampler_of
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.report_plan import ReportPlan
-from beam_ldp.pipelines.training.server_plans import AdapedPlan, LocalCentralPlan
-from beam_ldp.pipelines.training.settings import TrainSettings
-from beam_ldp.pipelines.usage.train import CLDP_SGD
+from beam_ldp.training.charge import ModelScore
+from beam_ldp.training.checkpoints import Resumed
+from beam_ldp.training.learner import MODEL_SEED, Learner, sampler_of
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.report_plan import ReportPlan
+from beam_ldp.training.server_plans import AdapedPlan, LocalCentralPlan
+from beam_ldp.training.settings import TrainSettings
+from beam_ldp.training.usage import CLDP_SGD
 from tff_adapters import Flow, flows_of, no_client_metrics
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.adaped_steps import Prior

@@ -11,13 +11,13 @@ from typing import Any, cast
 from rich.console import Console
 
 import mlflow_ldp
-from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.checkpoints import address_of
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import outputs, runner
 from beam_ldp.release.charging import NoCharge
+from beam_ldp.training.charge import ModelScore
+from beam_ldp.training.checkpoints import address_of
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.record import TrainRecord
 from beam_ldp.wording import number
 from mlflow_ldp.runs import IDENTITY_TAG, STAGING_TAG
 from tff_adapters import PrivacyReleaseManager

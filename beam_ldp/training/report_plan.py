@@ -17,8 +17,6 @@ from beam_ldp.accounting.schedule import Sampling, Schedule
 from beam_ldp.accounting.schedule_prices import CLONES, THESIS, THESIS_SAMPLED, schedule_epsilon
 from beam_ldp.federated.collusion import CollusionCheck
 from beam_ldp.federated.record import joint_event
-from beam_ldp.pipelines.training.plan import PricePoint, TrainingPlan, composed
-from beam_ldp.pipelines.usage.train import CLDP_SGD, SHUFFLED_EPOCHS
 from beam_ldp.questions.forging import (
     ONE_WAY,
     forged_in_rounds,
@@ -31,6 +29,8 @@ from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.rounded_directions import RoundedDirectionMean
 from beam_ldp.settings import SettingError
+from beam_ldp.training.plan import PricePoint, TrainingPlan, composed
+from beam_ldp.training.usage import CLDP_SGD, SHUFFLED_EPOCHS
 from beam_ldp.wording import number
 
 _OF_ONE_SAMPLE = "{} come from one sample: composed among those drawn, and then sampled"

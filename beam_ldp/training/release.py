@@ -8,14 +8,14 @@ from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
-from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.curves import curve_as_csv, curves_as_json, picture
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.record import TrainRecord, make_record
 from beam_ldp.release import outputs, publishing
 from beam_ldp.release.charging import NoCharge
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.statement import statement
+from beam_ldp.training.charge import ModelScore, TrainingRun
+from beam_ldp.training.curves import curve_as_csv, curves_as_json, picture
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.record import TrainRecord, make_record
 
 
 def release(

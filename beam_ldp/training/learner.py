@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.federated.samplers import Sampler, sampler_for
-from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.checkpoints import Resumed, leaves_like
-from beam_ldp.pipelines.training.plan import TrainingPlan
+from beam_ldp.training.charge import ModelScore
+from beam_ldp.training.checkpoints import Resumed, leaves_like
+from beam_ldp.training.plan import TrainingPlan
 from tff_adapters import EpsilonBudget
 from tff_adapters.data import Clients
 from tff_adapters.models import build_keras_model, evaluate

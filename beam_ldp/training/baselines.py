@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 from rich.console import Console
 
-from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.learner import MODEL_SEED, Learner, measured
-from beam_ldp.pipelines.training.learners import AdapedLearner, ReportLearner
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.report_plan import ReportPlan
-from beam_ldp.pipelines.training.server_plans import AdapedPlan
+from beam_ldp.training.charge import ModelScore, TrainingRun
+from beam_ldp.training.learner import MODEL_SEED, Learner, measured
+from beam_ldp.training.learners import AdapedLearner, ReportLearner
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.report_plan import ReportPlan
+from beam_ldp.training.server_plans import AdapedPlan
 from tff_adapters import Round
 from tff_adapters import train as run_rounds
 from tff_adapters.compat import tff
