@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -185,8 +185,8 @@ class Asked(ABC):
         reduces: all rows of a person become one value; else one row of each is drawn.
         one_row_each: errors need not allow for that draw.
         ranges: public ranges of the coordinates of a mean, if each has its own.
-        split: a release of `mechanism` by its parts, one for each of `names`; None where it has
-            but one.
+        split: a function of a mechanism, a release and `names`, which gives a release for each of
+            its parts; None where it has but one.
     """
 
     name: str
@@ -196,7 +196,7 @@ class Asked(ABC):
     reduces: ClassVar[bool] = False
     one_row_each: bool = False
     ranges: CoordinateRanges | None = None
-    split: ClassVar[Callable[[Any, Any, Sequence[str]], Sequence[Any]] | None] = None
+    split: ClassVar[Any] = None
 
     # What both halves of a release need -------------------------------------------------------
 
@@ -243,6 +243,11 @@ class Asked(ABC):
     @property
     def labels(self) -> tuple[str, ...]:
         """Of the coordinates of a mean."""
+        return ()
+
+    @property
+    def level(self) -> tuple[Any, ...]:
+        """Of one level of a search, what `EstimateLevel` is told."""
         return ()
 
     def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
@@ -344,7 +349,7 @@ class View(ABC):
         shows: what panels show, in a title.
     """
 
-    purposes: ClassVar[dict[str, str]]
+    purposes: dict[str, str]
     unit: ClassVar[str] = "people"
     shows: ClassVar[str] = "the most frequent values"
 

@@ -171,7 +171,7 @@ class MeanQuestion(Question):
                 "--one-row-each needs --user-id: without it every row counts as a person anyway"
             )
 
-    def bind(self, job: Job, look: Look) -> Means:
+    def bind(self, job: Job, look: Look) -> Vectors:
         named = look.columns(self.column)
         columns, dimension = look.coordinates(named, self.dimension)
         return Means(

@@ -12,7 +12,7 @@ import apache_beam as beam
 from rich.console import Console
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.questions.base import Asked, Choice, Rows, View, finite
+from beam_ldp.questions.base import Asked, Choice, ListSize, Rows, View, finite
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import beam_job
@@ -101,7 +101,7 @@ class Run:
         return found
 
     @cached_property
-    def groups(self) -> Domain | None:
+    def groups(self) -> Domain | ListSize | None:
         """The public list of groups of a file, if there is one. Raises SettingError."""
         groups = self.job.people.groups
         return load_list("--groups", groups) if isinstance(groups, str) else None

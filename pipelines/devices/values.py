@@ -335,7 +335,7 @@ def release_of(
         job.sampling,
         None if labels is None else Coordinates(labels, run.asked.ranges),
         job.people.group_by,
-        None if groups is None else groups.digest,
+        groups.digest if isinstance(groups, Domain) else None,
         wire,
     )
 

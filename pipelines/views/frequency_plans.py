@@ -27,8 +27,9 @@ from beam_ldp.wording import number
 
 def plans_for(run: Run) -> Plans:
     """The plans of what is asked."""
-    kinds = {Frequencies: ListPlans, Survey: SurveyPlans, NumberTree: TreePlans}
-    return kinds[type(run.declared)](run)
+    kinds: dict[Any, Any] = {Frequencies: ListPlans, Survey: SurveyPlans, NumberTree: TreePlans}
+    found: Plans = kinds[type(run.declared)](run)
+    return found
 
 
 class FrequencyPlans(ComparedPlans):
@@ -103,7 +104,7 @@ class ListPlans(FrequencyPlans):
     upward = "standard error of a rare value's count, people"
 
     def plans_at(self, job: Job) -> list[Plan]:
-        return self.asked.plans(job)  # type: ignore[no-any-return]
+        return self.asked.plans(job)
 
     @property
     def task(self) -> dict[str, Any]:

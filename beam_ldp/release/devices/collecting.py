@@ -30,6 +30,7 @@ from beam_ldp.questions.on_devices import (
 )
 from beam_ldp.questions.surveys import Survey
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.release import worker_results as results
@@ -366,7 +367,7 @@ class CollectedRun(Run):
         return found
 
     @property
-    def choice(self) -> Choice:  # type: ignore[override]
+    def choice(self) -> Choice:
         """What devices ran."""
         return self.declared.chosen(self.job, self.collected.mechanism)
 
@@ -376,7 +377,7 @@ class CollectedRun(Run):
         return True
 
     @property
-    def identity(self) -> ReleaseIdentity:  # type: ignore[override]
+    def identity(self) -> ReleaseIdentity:
         """What `release.json` says."""
         return self.collected.identity
 
@@ -559,7 +560,7 @@ def _check_lists(run: CollectedRun, question: FrequencyQuestion) -> None:
                 f"--domain {path}: this is not the list that the devices used (a value, the "
                 "order or the --other-label differs)"
             )
-    if run.groups is not None and agreed.groups_digest != run.groups.digest:
+    if isinstance(run.groups, Domain) and agreed.groups_digest != run.groups.digest:
         raise SettingError(
             f"--groups {run.job.groups}: this is not the list of groups that the devices used"
         )
