@@ -13,22 +13,11 @@ from rich.console import Console
 
 from beam_ldp.accounting.prices import Price, expected_price, price_as_json, price_of
 from beam_ldp.questions.base import Choice, Question, Rows
-from beam_ldp.questions.frequencies import FrequencyQuestion, domains_of
-from beam_ldp.questions.means import MeanQuestion, Means, shape_of
-from beam_ldp.questions.numbers import (
-    NumberQuestion,
-    check_number_question,
-    levels_of,
-    ranges_of,
-)
-from beam_ldp.questions.on_devices import (
-    DeviceListsQuestion,
-    DeviceNumberQuestion,
-    DeviceQuestion,
-    DeviceSharesQuestion,
-    place,
-)
-from beam_ldp.questions.surveys import Survey
+from beam_ldp.questions.bins import NumberQuestion, PublishedNumber, check_number_question
+from beam_ldp.questions.frequency import FrequencyQuestion, domains_of, levels_of, ranges_of
+from beam_ldp.questions.means import MeanQuestion, Means, PublishedShares, shape_of
+from beam_ldp.questions.published import Published, place
+from beam_ldp.questions.surveys import PublishedLists, Survey
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
@@ -515,7 +504,7 @@ def collected_lists(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Coll
     numbers = _number_question(given["question"], asked)
     if numbers is None:
         need(usage, given, "question.domain")
-    columns = asked.columns if isinstance(asked, DeviceListsQuestion) else ()
+    columns = asked.columns if isinstance(asked, PublishedLists) else ()
     if ("groups" in given["people"]) != (agreed.group_by is not None):
         raise SettingError(
             "--groups is missing: the public list of groups that the devices used"
@@ -525,7 +514,7 @@ def collected_lists(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Coll
     if agreed.group_by is not None:
         given = Arguments({"people": {"group_by": agreed.group_by}}, []).over(given)
     question = section_from(given, usage, "question", FrequencyQuestion)
-    named = asked.column if isinstance(asked, DeviceNumberQuestion) else ", ".join(columns)
+    named = asked.column if isinstance(asked, PublishedNumber) else ", ".join(columns)
     question = replace(
         question,
         columns=columns,
@@ -549,7 +538,7 @@ def _check_lists(run: CollectedRun, question: FrequencyQuestion) -> None:
     """A SettingError where a list is not the one that devices used."""
     agreed, bound = run.collected.agreed, run.declared
     expected = [agreed.terms.identity.values]
-    if isinstance(agreed.asked, DeviceListsQuestion):
+    if isinstance(agreed.asked, PublishedLists):
         expected = list(agreed.asked.lists)
     elif agreed.asked is not None:  # bins, which release.json holds
         expected = []
@@ -566,12 +555,10 @@ def _check_lists(run: CollectedRun, question: FrequencyQuestion) -> None:
         )
 
 
-def _number_question(
-    told: Mapping[str, Any], asked: DeviceQuestion | None
-) -> NumberQuestion | None:
+def _number_question(told: Mapping[str, Any], asked: Published | None) -> NumberQuestion | None:
     """What is read off reports about a number; None for those about lists. Raises SettingError."""
     given = [name for name in ("quantiles", "between") if name in told]
-    wanted = asked.wanted if isinstance(asked, DeviceNumberQuestion) else None
+    wanted = asked.wanted if isinstance(asked, PublishedNumber) else None
     if given and (wanted is None or not wanted.needs_tree):
         raise SettingError(
             f"--{given[0]}: these reports have no tree of bins; devices send one with `randomize "
@@ -626,7 +613,7 @@ def collected_shares(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Col
     """The same of shares: the collector is the shuffler that their senders trust, and keeps what
     people were promised, or more. Raises SettingError."""
     asked = agreed.asked
-    assert isinstance(asked, DeviceSharesQuestion)
+    assert isinstance(asked, PublishedShares)
     privacy, path = given["privacy"], given["reports"]["release"]
     for name, value, promised, kept in (
         ("epsilon", privacy.get("epsilon"), asked.epsilon, "at most"),
