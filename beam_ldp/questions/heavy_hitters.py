@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from beam_ldp.questions.base import Asked, Choice, Look, Part, Question, Rows
 from beam_ldp.questions.published import Published
-from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, WHOLE, setting
 from beam_ldp.settings.sections import DEAD_LETTER
@@ -19,6 +16,8 @@ from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import many, number, share
 
 if TYPE_CHECKING:  # what help need not wait for
+    import numpy as np
+
     from beam_ldp.accounting.prices import Price
     from beam_ldp.planning import Plan
     from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
@@ -178,6 +177,8 @@ class HeavyWords(Asked):
 
     def chosen(self, job: Job, mechanism: HeavyHitters) -> Choice:
         """The error is that of the share of people with a word that is just found."""
+        import numpy as np
+
         protocol, people = mechanism, job.planned_reports
         last = protocol.levels[-1]
         answers = max(1, int(people * last.share))
@@ -210,6 +211,8 @@ class HeavyWords(Asked):
         )
 
     def expected(self, job: Job, choice: Choice) -> Rows:
+        from beam_ldp.randomizers.estimate import readable
+
         protocol, people = choice.mechanism, choice.num_reports
         found: Rows = [
             (
@@ -431,6 +434,8 @@ class PublishedWords(Published):
     @property
     def rows(self) -> np.ndarray:
         """The candidates as the protocol takes them."""
+        import numpy as np
+
         packed = np.frombuffer(bytes.fromhex("".join(self.candidates)), dtype=">u8")
         return packed.astype(np.uint64).reshape(-1, self.protocol.code.num_words)
 

@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from beam_ldp.questions.base import Asked, Choice, Look, Part, Question, Rows, finite
 from beam_ldp.questions.published import Published, names_in
-from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, POSITIVE, SWITCH, WHOLE, Kind, setting
 from beam_ldp.settings.sections import DEAD_LETTER
@@ -343,6 +340,8 @@ class Vectors(Asked):
 
     @property
     def plausible(self) -> tuple[Any, Any]:
+        import numpy as np
+
         if self.ranges is not None:
             return np.array(self.ranges.low), np.array(self.ranges.high)
         radius = self.asked.radius
@@ -478,6 +477,8 @@ class Means(Vectors):
         return replace(plan, randomizer=clipped)
 
     def chosen(self, job: Job, mechanism: MeanRandomizer) -> Choice:
+        import numpy as np
+
         n = job.planned_reports
         error = np.sqrt(mechanism.variance(n, None, job.sampling))
         half = np.ones(1)
@@ -501,9 +502,9 @@ class Means(Vectors):
 
     def relative_error(self, job: Job, choice: Choice) -> float:
         """The largest error of a coordinate, as a share of half the range, or of the radius."""
-        error = np.sqrt(choice.mechanism.variance(choice.num_reports, None, job.sampling))
+        worst = choice.mechanism.variance(choice.num_reports, None, job.sampling).max()
         half = 0.5 if choice.mechanism.norm == "binary" else choice.mechanism.radius
-        return float(np.max(error)) / float(half)
+        return math.sqrt(worst) / float(half)
 
     def _error_said(self, job: Job, choice: Choice) -> str:
         ranges = self.ranges
@@ -539,6 +540,8 @@ class Means(Vectors):
         }
 
     def compared(self, choice: Choice) -> str:
+        from beam_ldp.randomizers.estimate import readable
+
         times, name = against_the_best(choice)
         if not (name and math.isfinite(times)):
             return ""
