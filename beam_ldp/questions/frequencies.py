@@ -179,10 +179,7 @@ class Frequencies(Asked):
         return 0.0, 1.0
 
     def facts(self, job: Job, choice: Choice, release: Any) -> dict[str, Any]:
-        told: dict[str, Any] = {"postprocess": self.postprocess}
-        if job.collected is not None and release.group is None:  # of one level, unless it says more
-            told |= {"readers": (), "charged_local_epsilon": None}
-        return told
+        return {"postprocess": self.postprocess}
 
     def view(self, job: Job, choice: Choice, release: Part, truth: Any = None) -> FrequencyView:
         from beam_ldp.questions.frequency_view import FrequencyView

@@ -27,6 +27,7 @@ from beam_ldp.release.beam_job import Outputs
 from beam_ldp.release.binding import FilesLook
 from beam_ldp.release.devices.release_file import ReleaseFile, load_release
 from beam_ldp.release.job import absolute, need, section_from, settings_from
+from beam_ldp.release.parts import Parts
 from beam_ldp.release.reserving import ledger_url
 from beam_ldp.release.run import Run, without_groups
 from beam_ldp.settings import Mechanism, Noise, SettingError
@@ -393,7 +394,7 @@ class CollectedRun(Run):
         taken = reports
         if leveled:
             taken = reports | "At level" >> AtLevel(terms, self.collected.level_key)
-        mechanism, least = self.choice.mechanism, job.min_reports
+        mechanism, least = self.collected.mechanism, job.min_reports
         collector = CollectorSide(
             mechanism,
             estimator(self.asked, mechanism, least, sampling=job.sampling),
@@ -444,10 +445,13 @@ class CollectedRun(Run):
         `local_epsilon` is that of who reads here), and `charged_local_epsilon`, which people are
         charged whoever reads."""
         told = {**super().facts(release), "sampling": self.collected.sampling}
-        if not self.collected.leveled:
+        if self.asked.estimates != "frequencies" or isinstance(release, Parts):
             return told
-        charged = None if release.simulated else self.collected.charged_for.local_epsilon
-        return {**told, "readers": self._readers(release), "charged_local_epsilon": charged}
+        leveled = self.collected.leveled
+        readers = self._readers(release) if leveled else ()
+        charged = self.collected.charged_for.local_epsilon if leveled else None
+        charged = None if release.simulated else charged
+        return {**told, "readers": readers, "charged_local_epsilon": charged}
 
     def _readers(self, release: Release) -> tuple[dict[str, Any], ...]:
         """What the reports that were received cost against the reader of each level."""
