@@ -444,7 +444,10 @@ class CollectedRun(Run):
         what the reports cost against them (`epsilon` and `event` are those of the largest,
         `local_epsilon` is that of who reads here), and `charged_local_epsilon`, which people are
         charged whoever reads."""
-        told = {**super().facts(release), "sampling": self.collected.sampling}
+        told = super().facts(release)
+        if self.asked.estimates == "level":
+            return told
+        told["sampling"] = self.collected.sampling
         if self.asked.estimates != "frequencies" or isinstance(release, Parts):
             return told
         leveled = self.collected.leveled
