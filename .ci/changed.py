@@ -1,9 +1,10 @@
 """Prints the test files that see a change, the nearest first, as many as fit into the time.
 
-    python .ci/changed.py [--base COMMIT] [--minutes 4] [--jobs 2]
+    python .ci/changed.py [--base COMMIT] [--minutes 4] [--jobs 2] [FILE ...]
 
-What is changed: files that differ from the commit, and new ones. Without a commit: from HEAD where
-something is not committed yet, else from where the branch left main.
+What is changed: the files that are given; else those that differ from the commit, and new ones.
+Without a commit: from HEAD where something is not committed yet, else from where the branch left
+main.
 
 A test file sees a change if it is changed itself, or imports a changed module, be it through others
 (grimp says who imports whom). An import by name counts too: a string that names a module, or a
@@ -186,8 +187,9 @@ def main() -> None:
     flags.add_argument("--base")
     flags.add_argument("--minutes", type=float, default=4)
     flags.add_argument("--jobs", type=int, default=2)
+    flags.add_argument("files", nargs="*")
     told = flags.parse_args()
-    changed = changed_since(told.base or None)
+    changed = told.files or changed_since(told.base or None)
     texts = {
         path: (ROOT / path).read_text("utf-8")
         for path in git("ls-files", "--cached", "--others", "--exclude-standard", "*.py")

@@ -120,6 +120,7 @@ def test_what_is_changed_is_what_differs_from_a_commit_and_what_is_new(house: Pa
         return run([sys.executable, PROGRAM, *flags], house).stdout.strip()
 
     assert ran() == ""
+    assert ran("tests/sums/test_exact.py") == "tests/sums/test_exact.py"
     (house / "tests/sums/test_new.py").write_text("", "utf-8")
     assert ran() == "tests/sums/test_new.py"
     (house / "beam_ldp/sums/rounded.py").unlink()
