@@ -21,6 +21,7 @@ import pytest
 
 from tests import beam_memory, confirmed
 from tests.engines.fixtures import engine, engine_named, engine_options  # noqa: F401
+from tests.made_once import MadeOnce
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
@@ -47,6 +48,15 @@ def state_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     place = Path(_STATE, hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16])
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
     return place
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """What is made once in a session, whichever worker needs it first."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
+    root.mkdir(exist_ok=True)
+    return MadeOnce(root)
 
 
 def pytest_configure() -> None:
