@@ -20,6 +20,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.accounting.reports import ShuffledReports, hidden_users
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.protocols.rounds import NOBODY, History, Outcome, Received, Round, RoundsPlan
+from beam_ldp.questions.base import Asked, View
 from beam_ldp.questions.encoders import VectorEncoder
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.estimate import Estimate
@@ -28,7 +29,6 @@ from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release, ValueBlock, WithheldRelease
-from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.rounds import Answered, alone
 from tests.transforms.helpers import run
 
@@ -120,21 +120,24 @@ def rows(people: dict[str, tuple[int, float]]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Number(Query):
+class Number(Asked):
     """A column of numbers."""
 
     name: str = "x"
     columns = ("x",)
 
-    def digest(self, randomizer: Any) -> bytes:
+    def digest(self, mechanism: Any) -> bytes:
         return b""
 
-    def check(self, randomizer: Any) -> None: ...
+    def check(self, mechanism: Any) -> None: ...
 
-    def plan(self, privacy: Any) -> Any: ...
+    def mechanism(self, privacy: Any) -> Any: ...
 
-    def encoder(self, randomizer: Any) -> VectorEncoder:
+    def encoder(self, mechanism: Any) -> VectorEncoder:
         return VectorEncoder.of("x", 1, None, False)
+
+    def view(self, job: Any, choice: Any, release: Any, truth: Any = None) -> View:
+        raise NotImplementedError
 
 
 def ask(plan: Halves, *, grouped: bool = True, **how: Any) -> PrivateEstimate:
