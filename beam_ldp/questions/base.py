@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from beam_ldp.accounting.prices import Price
     from beam_ldp.planning import Plan
     from beam_ldp.questions.encoders import RowEncoder
-    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.questions.pictures import TopList
+    from beam_ldp.questions.published import Published
     from beam_ldp.randomizers.domain import Domain
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
     from beam_ldp.settings import Privacy
@@ -250,7 +250,7 @@ class Asked(ABC):
         """Of one level of a search, what `EstimateLevel` is told."""
         return ()
 
-    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
+    def on_devices(self, job: Job, mechanism: Any) -> Published | None:
         """What release.json says of it beside list, columns and ranges; None for nothing."""
         return None
 
@@ -331,11 +331,9 @@ class Asked(ABC):
             truth: what the estimate should be, where that is known (simulations, tests).
         """
 
-    def view_of_parts(self, job: Job, choice: Choice, parts: Any) -> View:
-        """Several of them together."""
-        from beam_ldp.questions.parts import PartsView
-
-        return PartsView(parts, [self.view(job, choice, part) for part in parts.releases])
+    def view_of_parts(self, job: Job, choice: Choice, parts: Any) -> View | None:
+        """Several of them together; None where they are shown one beside the other."""
+        return None
 
 
 class View(ABC):

@@ -35,7 +35,7 @@ from beam_ldp.randomizers.questions import Questions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from beam_ldp.questions.numbers import NumberQuestion
+    from beam_ldp.questions.bins import NumberQuestion
 
 QUANTILES = pa.schema(
     [

@@ -13,11 +13,10 @@ from rich.table import Table
 
 from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.questions.base import Part, View
-from beam_ldp.questions.heavy_hitters import share
 from beam_ldp.questions.pictures import TopList, plot_top, shortened
 from beam_ldp.questions.tables import PLACE, place_columns
 from beam_ldp.randomizers.domain import OTHER
-from beam_ldp.wording import many
+from beam_ldp.wording import many, share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

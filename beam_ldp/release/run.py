@@ -13,6 +13,7 @@ from rich.console import Console
 
 from beam_ldp.accounting.prices import Price
 from beam_ldp.questions.base import Asked, Choice, ListSize, Rows, View, finite
+from beam_ldp.questions.parts import PartsView
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import beam_job
@@ -296,9 +297,13 @@ class Run:
 
     def view(self, release: Release, truth: Any = None) -> View:
         """The release, ready to be shown."""
-        if isinstance(release, Parts):
-            return self.asked.view_of_parts(self.job, self.choice, release)
-        return self.asked.view(self.job, self.choice, release, truth)
+        job, choice = self.job, self.choice
+        if not isinstance(release, Parts):
+            return self.asked.view(job, choice, release, truth)
+        together = self.asked.view_of_parts(job, choice, release)
+        if together is not None:
+            return together
+        return PartsView(release, [self.asked.view(job, choice, one) for one in release.releases])
 
     def conclude(self, view: View) -> None:
         """What is decided and then holds, once everything else is known.

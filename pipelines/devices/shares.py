@@ -17,8 +17,7 @@ from beam_ldp.pipelines.devices.values import (
 )
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import mean, randomize
-from beam_ldp.questions.means import MeanQuestion
-from beam_ldp.questions.on_devices import DeviceSharesQuestion
+from beam_ldp.questions.means import MeanQuestion, PublishedShares
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.release.binding import FilesLook, checked_job, declared, run_of
 from beam_ldp.release.devices.release_file import ReleaseFile
@@ -95,7 +94,7 @@ class ShareValues(DeviceValues):
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
         asked = release.asked
-        assert isinstance(asked, DeviceSharesQuestion)
+        assert isinstance(asked, PublishedShares)
         usage = randomize.USAGE
         refuse_decided(given, _TAKEN, "shares")
         need(usage, given, "source.paths", "output.folder")
@@ -121,7 +120,7 @@ class ShareValues(DeviceValues):
                 f"--user-id: {path} has the rule {self.identity.bounding!r}, and not {rule!r}"
             )
 
-    def _told(self, given: Arguments, asked: DeviceSharesQuestion) -> Arguments:
+    def _told(self, given: Arguments, asked: PublishedShares) -> Arguments:
         """The flags, with what the question says."""
         randomizer, identity = self.release.terms.randomizer, self.identity
         assert isinstance(randomizer, MeanRandomizer)

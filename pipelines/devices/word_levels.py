@@ -15,8 +15,7 @@ from beam_ldp.pipelines.devices.values import MANY, DeviceValues, is_there
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import heavy_hitters, randomize
 from beam_ldp.questions.base import Choice
-from beam_ldp.questions.heavy_hitters import HeavyWords, WordQuestion
-from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
+from beam_ldp.questions.heavy_hitters import HeavyWords, PublishedWords, WordQuestion, search_of
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
 from beam_ldp.release import outputs
 from beam_ldp.release.binding import FilesLook, checked_job, declared
@@ -55,7 +54,7 @@ def publish(given: Arguments, console: Console) -> int:
     run = Run(usage, job, question.bind(job, FilesLook(job)))
     need_a_row_of_each(job.people)
     protocol = run.choice.mechanism
-    asked = DeviceWordsQuestion.first(
+    asked = PublishedWords.first(
         run.asked.columns[0], protocol, job.min_reports, job.privacy.honest_fraction
     )
     unit = job.charge.privacy_unit
@@ -118,7 +117,7 @@ class WordValues(DeviceValues):
                     "with a search"
                 )
         path = given["release"]["release"]
-        if not isinstance(release.asked, DeviceWordsQuestion):
+        if not isinstance(release.asked, PublishedWords):
             raise SettingError(f"--release {path}: not a question that was published for devices")
         self.asked, self.release = release.asked, release
         job = self._job(given)

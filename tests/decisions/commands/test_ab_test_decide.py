@@ -18,7 +18,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
-from beam_ldp.questions.on_devices import DeviceQuestion
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.release import checks
 from beam_ldp.release.devices.release_file import load_release
@@ -78,7 +78,7 @@ def test_what_devices_and_collector_agree_upon(devices: Devices) -> None:
     assert agreed.asked == DeviceOutcomeQuestion("bought", plan.digest, 1)
     assert agreed.terms.identity.release_id == f"ab-test-{plan.digest[:16]}"
     assert agreed.terms.identity.values == OutcomeQuery(plan, "bought").digest(None).hex()
-    told = DeviceQuestion.from_text(agreed.asked.text)
+    told = Published.from_text(agreed.asked.text)
     assert (
         told == agreed.asked
         and told.values != DeviceOutcomeQuestion("bought", plan.digest, 2).values
@@ -240,4 +240,4 @@ def test_texts_that_are_no_question() -> None:
     for wrong in ({"plan": "ab"}, {"look": 0}, {"look": True}, {"column": 3}):
         text = json.dumps({"column": "x", "plan": digest_of(b"x").hex() * 2, "look": 1, **wrong})
         with pytest.raises(ValueError, match="questions"):
-            DeviceQuestion.from_text(text)
+            Published.from_text(text)

@@ -10,7 +10,7 @@ from beam_ldp.decisions.commands.ab_test.run import Experiment
 from beam_ldp.decisions.stages.outcomes import outcome_digest
 from beam_ldp.pipelines.devices.values import DeviceValues, check_new, terms_of
 from beam_ldp.pipelines.usage.randomize import USAGE
-from beam_ldp.questions.on_devices import DeviceQuestion, names_in
+from beam_ldp.questions.published import Published, names_in
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release.devices.release_file import ReleaseFile
@@ -21,7 +21,7 @@ from beam_ldp.settings.usage import Arguments
 
 
 @dataclass(frozen=True)
-class DeviceOutcomeQuestion(DeviceQuestion):
+class DeviceOutcomeQuestion(Published):
     """Whether a person of an experiment has the outcome.
 
     Attributes:

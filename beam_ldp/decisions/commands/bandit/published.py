@@ -8,7 +8,7 @@ from typing import Any
 from beam_ldp.decisions.bandits.noise import bit_randomizer
 from beam_ldp.decisions.bandits.terms import BatchTerms
 from beam_ldp.decisions.stages.rewards import RewardQuery, reward_digest
-from beam_ldp.questions.on_devices import DeviceQuestion, names_in
+from beam_ldp.questions.published import Published, names_in
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import ScalarMean
@@ -21,7 +21,7 @@ REWARD, PLAY = "reward", "play"
 
 
 @dataclass(frozen=True)
-class DeviceRewardQuestion(DeviceQuestion):
+class DeviceRewardQuestion(Published):
     """What a person's reward was, in one batch of a bandit.
 
     Attributes:
