@@ -19,7 +19,7 @@ from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.views.plans import Plans
-    from beam_ldp.release.run import Run
+    from beam_ldp.release.planned import PlannedRun
 
 HELP = """Usage: beam-ldp plan COMMAND [FLAGS]
        beam-ldp plan JOB [FLAGS]
@@ -216,18 +216,18 @@ class PlannedLook:
 
     def ranges(self, path: str) -> Any:
         """Of each column, as a file lists them. Raises SettingError."""
-        from beam_ldp.release.binding import ranges_in
+        from beam_ldp.release.job import ranges_in
 
         return ranges_in(path)
 
 
-def _planned(given: Arguments, usage: Usage, sized: bool = False) -> Run:
+def _planned(given: Arguments, usage: Usage, sized: bool = False) -> PlannedRun:
     """A release before its data. Raises SettingError."""
-    from beam_ldp.release.binding import checked_job, declared
-    from beam_ldp.release.run import Run
+    from beam_ldp.release.job import checked_job, declared
+    from beam_ldp.release.planned import PlannedRun
 
     job = checked_job(usage, given, declared(usage, given))
-    return Run(usage, job, job.question.bind(job, PlannedLook(job.question, sized)))
+    return PlannedRun(usage, job, job.question.bind(job, PlannedLook(job.question, sized)))
 
 
 def _frequency(given: Arguments, usage: Usage) -> Plans:

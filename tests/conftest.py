@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import pytest
 
 from tests import beam_memory, confirmed
 from tests.engines.fixtures import engine, engine_named, engine_options  # noqa: F401
+from tests.made_once import MadeOnce
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
@@ -34,6 +36,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
+_SECONDS: dict[str, float] = {}
 _STATE = tempfile.mkdtemp(prefix="beam-ldp-state-")  # not the home of whoever runs the tests
 os.environ["XDG_STATE_HOME"] = _STATE
 os.environ.pop("BEAM_LDP_ANCHORS", None)
@@ -45,6 +48,15 @@ def state_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     place = Path(_STATE, hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16])
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
     return place
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """What is made once in a session, whichever worker needs it first."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
+    root.mkdir(exist_ok=True)
+    return MadeOnce(root)
 
 
 def pytest_configure() -> None:
@@ -95,9 +107,27 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Seconds of each file, of which `.ci/changed.py` chooses the next time."""
+    file = report.nodeid.partition("::")[0]
+    _SECONDS[file] = _SECONDS.get(file, 0.0) + report.duration
+
+
+def _write_seconds(session: pytest.Session) -> None:
+    """Beside those of files that did not run now; only what `make` asks to be written."""
+    wanted = os.environ.get("BEAM_LDP_SECONDS")
+    if wanted and not hasattr(session.config, "workerinput"):
+        place = session.config.rootpath / wanted
+        before = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+        place.parent.mkdir(exist_ok=True)
+        rounded = {file: round(taken, 1) for file, taken in (before | _SECONDS).items()}
+        place.write_text(json.dumps(rounded, indent=0, sort_keys=True), "utf-8")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Where every tool is required, as in CI, a skipped test is a failure: nothing that was to be
     tested goes by in silence."""
+    _write_seconds(session)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped") if reporter is not None else None
     if skipped and os.environ.get(REQUIRED):

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_ldp.questions.base import Question
-from beam_ldp.questions.means import read_ranges
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release.inputs.previews import choose_fields, dimension_of, read_fields
-from beam_ldp.release.inputs.public_lists import check_groups, load_list, read_public, why
+from beam_ldp.release.inputs.public_lists import load_list
 from beam_ldp.release.inputs.sources import InputFileError
-from beam_ldp.release.job import need, section_from, settings_from, with_files
+from beam_ldp.release.job import checked_job, declared, kind_of, need, ranges_in, with_files
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
-from beam_ldp.settings.job import Job, checked
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.usage import TEXT_COLUMN, Arguments, Usage
 from beam_ldp.transforms.elements.portable import PortableDomain
 
@@ -56,38 +55,6 @@ class FilesLook:
     def ranges(self, path: str) -> Mapping[str, tuple[float, float]]:
         """Of each column. Raises SettingError."""
         return ranges_in(path)
-
-
-def ranges_in(path: str) -> Mapping[str, tuple[float, float]]:
-    """The public range of each column, as a file lists them. Raises SettingError."""
-    try:
-        content = read_public(path)
-    except Exception as error:
-        raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
-    return read_ranges(path, content)
-
-
-def kind_of(usage: Usage) -> type[Question]:
-    """What a command asks."""
-    (kind,) = {part.section for part in usage.parts if part.home == "question"}
-    return kind
-
-
-def declared(usage: Usage, given: Arguments, kind: type[Question] | None = None) -> Question:
-    """The question as a command or job file says it. Raises SettingError."""
-    found: Question = section_from(given, usage, "question", kind or kind_of(usage))
-    try:
-        return found.settled(given)
-    except SettingError as error:
-        raise SettingError(error.said(usage.flag_of)) from None
-
-
-def checked_job(usage: Usage, given: Arguments, question: Question, *, stream: bool = False) -> Job:
-    """The job, every rule checked, before any file is looked for. Raises SettingError."""
-    job = question.filled(settings_from(given, usage, question, Job))
-    check_groups(job)
-    question.rules(job)
-    return checked(job, stream=stream)
 
 
 def run_of(usage: Usage, given: Arguments, question: Question) -> Run:

@@ -76,7 +76,7 @@ class TrainRecord(PrivacyRecord):
             (`tff_adapters.Flow`).
     """
 
-    kind = "training"
+    kind: str = "training"
 
     statistic: str = "model"
     algorithm: str = ""

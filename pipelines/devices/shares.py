@@ -19,9 +19,9 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import mean, randomize
 from beam_ldp.questions.means import MeanQuestion, PublishedShares
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.release.binding import FilesLook, checked_job, declared, run_of
+from beam_ldp.release.binding import FilesLook, run_of
 from beam_ldp.release.devices.release_file import ReleaseFile
-from beam_ldp.release.job import need
+from beam_ldp.release.job import checked_job, declared, need
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments

@@ -23,10 +23,10 @@ from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse,
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.release.binding import declared, run_of
+from beam_ldp.release.binding import run_of
 from beam_ldp.release.commands import asked_on_devices, loaded
 from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
-from beam_ldp.release.job import absolute, need
+from beam_ldp.release.job import absolute, declared, need
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job

@@ -18,14 +18,14 @@ from beam_ldp.questions.base import Choice
 from beam_ldp.questions.heavy_hitters import HeavyWords, PublishedWords, WordQuestion, search_of
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
 from beam_ldp.release import outputs
-from beam_ldp.release.binding import FilesLook, checked_job, declared
+from beam_ldp.release.binding import FilesLook
 from beam_ldp.release.devices.release_file import (
     RELEASE_FILE,
     ReleaseFile,
     load_release,
     release_of_level,
 )
-from beam_ldp.release.job import need, settings_from, with_files
+from beam_ldp.release.job import checked_job, declared, need, settings_from, with_files
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job

@@ -20,12 +20,12 @@ from beam_ldp.questions.frequencies import Frequencies, rare_error
 from beam_ldp.questions.numbers import NumberTree
 from beam_ldp.questions.surveys import Survey
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.run import Run
+from beam_ldp.release.planned import PlannedRun
 from beam_ldp.settings.job import Job
 from beam_ldp.wording import number
 
 
-def plans_for(run: Run) -> Plans:
+def plans_for(run: PlannedRun) -> Plans:
     """The plans of what is asked."""
     kinds: dict[Any, Any] = {Frequencies: ListPlans, Survey: SurveyPlans, NumberTree: TreePlans}
     found: Plans = kinds[type(run.declared)](run)

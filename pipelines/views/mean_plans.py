@@ -16,7 +16,7 @@ from beam_ldp.planning import Plan
 from beam_ldp.questions.forging import forged_as_json, forged_cell, forged_moves
 from beam_ldp.questions.means import Means
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.run import Run
+from beam_ldp.release.planned import PlannedRun
 from beam_ldp.settings.job import Job
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 from beam_ldp.wording import many, number, promise
@@ -39,7 +39,7 @@ class MeanPlans(ComparedPlans):
     foot = TALL
     drawn = "error against epsilon, against bits and against local epsilon"
 
-    def __init__(self, run: Run, attacked: bool = False) -> None:
+    def __init__(self, run: PlannedRun, attacked: bool = False) -> None:
         super().__init__(run)
         self.attacked = attacked
 

@@ -30,7 +30,7 @@ from beam_ldp.questions.pictures import (
 )
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.run import Run
+from beam_ldp.release.planned import PlannedRun
 from beam_ldp.release.tables import plan_table
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
@@ -267,7 +267,7 @@ class Plans:
         run: the release, of which nothing runs.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PlannedRun) -> None:
         self.run, self.job, self.asked = run, run.job, run.declared
 
     @property

@@ -209,7 +209,7 @@ def test_federated_averaging_runs_in_shuffled_epochs(tmp_path, capfd):
 # Dies when its third round has begun.
 KILLED = """
 import os, signal, sys
-from beam_ldp.pipelines.records import interrupted_runs
+from beam_ldp.release import interrupted_runs
 from beam_ldp.pipelines.train import main
 
 begin, calls = interrupted_runs.BegunRounds.begin, []
