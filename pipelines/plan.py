@@ -11,7 +11,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines.flags import print_help, read_flags
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
-from beam_ldp.release.commands import usage_of
+from beam_ldp.release.commands import COMMANDS, job_name, usage_of, usage_or_none
 from beam_ldp.release.job_files import read_job
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import EXPECTED_SHARE
@@ -83,7 +83,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _usage_of(what: str) -> Usage | None:
-    return {"mechanisms": MECHANISMS, "convergence": CONVERGENCE, **PLANS}.get(what)
+    found = {"mechanisms": MECHANISMS, "convergence": CONVERGENCE, **PLANS}.get(what)
+    if found is None and "." not in what and what not in COMMANDS:
+        asked = usage_or_none(job_name(what))  # of another package
+        found = over_a_job(asked) if asked is not None and asked.question else None
+    return found
 
 
 def _run(what: str, flags: list[str]) -> int:
@@ -146,10 +150,10 @@ def plan_of(kind: str, given: Arguments, usage: Usage) -> Plans:
         "frequency": _frequency, "mean": _mean, "user-mean": _user_mean,
         "heavy-hitters": _heavy_hitters, "train": _train,
     }  # fmt: skip
-    if kind not in makers:
+    if kind not in makers and (kind in COMMANDS or not usage.question):
         raise SettingError(f"a plan is of {', '.join(makers)}, not of {kind}")
     with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
-        return makers[kind](_before_data(given), usage)
+        return makers.get(kind, _any)(_before_data(given), usage)
 
 
 def _before_data(given: Arguments) -> Arguments:
@@ -302,6 +306,13 @@ def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
     from beam_ldp.release.job import need
 
     need(usage, given, "privacy.local_epsilon")
+    return Plans(_planned(given, usage))
+
+
+def _any(given: Arguments, usage: Usage) -> Plans:
+    """A release of a question that says itself what is needed."""
+    from beam_ldp.pipelines.views.plans import Plans
+
     return Plans(_planned(given, usage))
 
 

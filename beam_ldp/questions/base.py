@@ -140,6 +140,7 @@ class Question(ABC):
 
     Attributes:
         needs: settings without which it is not asked, as `section.field`.
+        chooses: fields of the section `mechanism` that a kind of another package takes.
         column: columns that it is about.
         bad_rows: "dead-letter", or what rows that cannot be used are reported as.
         one_row_each: every person has one row, so errors need not allow for the draw of one.
@@ -147,6 +148,7 @@ class Question(ABC):
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    chooses: ClassVar[tuple[str, ...]] = ()
     told_once: ClassVar[bool] = False
     column: tuple[str, ...]
     bad_rows: str = DEAD_LETTER

@@ -2,8 +2,9 @@
 
 An object is one of three: the `Usage` of a program, which reads its flags itself, since Beam has
 some too; a click command; or a function of the flags that gives an exit code. It is loaded when it
-is called, so that help loads nothing. Commands of other packages are entry points of the group
-`beam_ldp.commands`: a name is looked for there only if it is none of these.
+is called, so that help loads nothing. Commands of other packages are entry points of the groups
+`beam_ldp.commands` and, for kinds of questions, `beam_ldp.questions`: a name is looked for there
+only if it is none of these.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from beam_ldp.questions import registry
 from beam_ldp.settings.usage import Usage
 
 GROUP = "beam_ldp.commands"  # of entry points
@@ -33,15 +35,18 @@ class Command:
         target: "module:object".
         summary: its line of help.
         in_jobs: whether it is a program that job files and `beam-ldp check` name too.
+        asks: the name of the command, where the target is a kind of question.
     """
 
     target: str
     summary: str
     in_jobs: bool = False
+    asks: str = ""
 
     def load(self) -> Any:
         """The object."""
-        return loaded(self.target)
+        found = loaded(self.target)
+        return registry.usage_of(self.asks, found) if self.asks else found
 
 
 def _program(module: str, summary: str) -> Command:
@@ -157,11 +162,13 @@ def of_others() -> Mapping[str, Command]:
     """Commands of other packages that are installed, by what is typed. Takes 0.08 s."""
     from importlib import metadata
 
-    return {
+    commands = {
         one.name: Command(one.value, f"of {one.dist.name if one.dist else one.module}")
         for one in metadata.entry_points(group=GROUP)
-        if one.name not in COMMANDS
     }
+    for name, target in registry.targets().items():
+        commands[name] = Command(target, f"of {target.partition(':')[0]}", True, name)
+    return {name: one for name, one in commands.items() if name not in COMMANDS}
 
 
 def usage_or_none(program: str) -> Usage | None:
@@ -194,4 +201,6 @@ def program_of(usage: Usage) -> Any:
     from beam_ldp.fast_start import load_beam
 
     load_beam()
+    if not usage.module:  # of another package, which says only what it asks
+        return loaded("beam_ldp.pipelines.programs:program_of")(usage)
     return loaded(f"{usage.module}:PROGRAM")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
-from beam_ldp.pipelines.means.answer import MeanAnswer
+from beam_ldp.questions.frequency_view import FrequencyView
+from beam_ldp.questions.mean_view import MeanView
+from beam_ldp.questions.parts import PartsView
 from beam_ldp.release import runner
 
 
@@ -15,7 +16,7 @@ from beam_ldp.release import runner
 def plain_pictures() -> Iterator[None]:
     """Pictures take longer than releases of so few people."""
     with pytest.MonkeyPatch.context() as patch:
-        for answer in (FrequencyAnswer, MeanAnswer, PartsAnswer):
-            patch.setattr(answer, "plot", lambda *_: None)
+        for view in (FrequencyView, MeanView, PartsView):
+            patch.setattr(view, "figure", lambda *_: None)
         patch.setattr(runner, "png", lambda _: b"")
         yield

@@ -8,20 +8,22 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines import frequency, programs
 from tests.pairs.world import DELTA, FREQUENCY, Program, World
 
 pytestmark = pytest.mark.e2e
 
 GROUPED = Program(
     "groups",
-    Frequency,
+    frequency.PROGRAM,
     (*FREQUENCY.asks, "--group-by=eyes", "--groups={0}/eyes.txt"),
     ("hair", "eyes"),
 )
 BATCHED = Program(
-    "batches", Frequency, (*FREQUENCY.asks, "--shuffle-output=reports", "--scope=batch"), ("hair",)
+    "batches",
+    frequency.PROGRAM,
+    (*FREQUENCY.asks, "--shuffle-output=reports", "--scope=batch"),
+    ("hair",),
 )
 PARTS = [GROUPED, BATCHED]
 

@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "nothing was read": (runner.job, "run_pipeline"),
+    "nothing was read": (runner.beam_job, "run_pipeline"),
     "an estimate left the workers": (runner, "gate_bad_rows"),
     "it is finished": (charging, "settle"),
     "it is settled": (outputs.OutputFolder, "publish"),
@@ -50,12 +50,7 @@ def end_at(world: World, flags: list[str], step: str, output: str = "first") -> 
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        if step == "nothing was read":
-            from beam_ldp.release import beam_job as job
-
-            patch.setattr(job, "run_pipeline", die)
-        else:
-            patch.setattr(*STEPS[step], die)
+        patch.setattr(*STEPS[step], die)
         patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
         with pytest.raises(Killed):
             world.publish(FREQUENCY, output, flags)
@@ -216,7 +211,7 @@ def test_the_same_run_twice_at_once_with_one_output(
     flags = world.flags(FREQUENCY)
     out = [*flags, f"--output={world.folder}/first"]
     second = meanwhile(
-        patch, lambda: programs.run_flags(FREQUENCY.question, out, runner.Console(quiet=True))[0]
+        patch, lambda: programs.run_flags(FREQUENCY.program, out, runner.Console(quiet=True))[0]
     )
     assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     assert second() == [programs.MISUSED]

@@ -11,19 +11,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from beam_ldp.pipelines.means.answer import (
-    MeanAnswer,
-    MeanView,
-    mean_table,
-    mean_view,
-    picture_shape,
-    plot_mean,
-)
-from beam_ldp.pipelines.means.choice import comparison_of
+from beam_ldp.planning import Plan
+from beam_ldp.questions.base import Choice
+from beam_ldp.questions.mean_view import MeanView, ShownMean, picture_shape, plot_mean, shown_mean
+from beam_ldp.questions.means import Means
 from beam_ldp.questions.pictures import png
+from beam_ldp.questions.tables import as_csv
 from beam_ldp.randomizers.estimate import decimals
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
-from beam_ldp.release.outputs import as_csv
 from beam_ldp.transforms.elements.blocks import Release
 
 
@@ -45,7 +40,7 @@ def names(size: int) -> list[str]:
 
 @pytest.mark.exact
 def test_columns_and_numbers_are_the_documented_ones() -> None:
-    text = as_csv(mean_table(release(3), ("a", 'say "b"', "c"))).decode()
+    text = as_csv(MeanView(release(3), ("a", 'say "b"', "c"), 20).table()).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == ["question", "group", "window_start", "window_end", "coordinate",
                              "mean", "standard_error", "low", "high", "error_bars"]  # fmt: skip
@@ -57,16 +52,16 @@ def test_columns_and_numbers_are_the_documented_ones() -> None:
 
 @pytest.mark.exact
 def test_shown_intervals_hold_for_all_coordinates_at_once() -> None:
-    view = mean_view(estimate(10), names(10))
+    view = shown_mean(estimate(10), names(10))
     low, high = estimate(10).confidence_interval(1 - 0.05 / 10)
     assert np.allclose(view.low, low) and np.allclose(view.high, high)
 
 
 @pytest.mark.exact
 def test_few_coordinates_are_all_listed_and_of_many_the_largest() -> None:
-    assert mean_view(estimate(4), names(4)).largest(20).tolist() == [0, 1, 2, 3]
-    assert mean_view(estimate(31), names(31)).largest(3).tolist() == [30, 29, 28]
-    negative = MeanView(("a", "b"), np.array([-2.0, 1.0]), *(np.ones(2),) * 3)
+    assert shown_mean(estimate(4), names(4)).largest(20).tolist() == [0, 1, 2, 3]
+    assert shown_mean(estimate(31), names(31)).largest(3).tolist() == [30, 29, 28]
+    negative = ShownMean(("a", "b"), np.array([-2.0, 1.0]), *(np.ones(2),) * 3)
     assert negative.largest(1).tolist() == [0]
 
 
@@ -94,56 +89,64 @@ def test_two_digits_of_the_error_are_shown(error: float, digits: int) -> None:
     assert decimals(error) == digits
 
 
-def shown(answer: MeanAnswer, width: int = 150) -> str:
+def shown(view: MeanView, width: int = 150) -> str:
     console = Console(file=io.StringIO(), width=width)
-    answer.show(console)
+    view.show(console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_table_says_all_that_counts() -> None:
     ranges = CoordinateRanges((0.0, 18.0), (1440.0, 98.0))
     found = MeanEstimate(np.array([700.123, 44.4]), np.array([3.21, 0.05]), 9, mean_squared_error=4)
-    view = mean_view(found, ["minutes", "[age]"], np.array([702.0, 50.0]), ranges)
-    text = shown(MeanAnswer(Release(found, 9, None, "q"), view, 20, "Twice the best."))
+    of_two = Release(found, 9, None, "q")
+    truth = np.array([702.0, 50.0])
+    text = shown(
+        MeanView(of_two, ["minutes", "[age]"], 20, truth, ranges, compared="Twice the best.")
+    )
     for expected in (
         "All 2 coordinates", "minutes", "[age]", "700.1", "3.2", "44.400", "0.050", "0 … 1440",
         "18 … 98", "702.0", "yes", "no", "Twice the best.",
     ):  # fmt: skip
         assert expected in text, expected
     assert "whole vector" not in text, "units differ"
-    alike = MeanAnswer(release(3), mean_view(estimate(3), names(3)), 20, "Twice the best.")
+    alike = MeanView(release(3), names(3), 20, compared="Twice the best.")
     assert "whole vector 0.0173 (" in shown(alike) and "Twice the best." in shown(alike)
 
 
 def test_one_number_is_not_called_coordinates() -> None:
-    view = mean_view(estimate(1), ["minutes"])
-    assert "The mean" in shown(MeanAnswer(release(1), view, 20, ""))
+    assert "The mean" in shown(MeanView(release(1), ["minutes"], 20))
 
 
 def test_json_holds_the_listed_coordinates() -> None:
-    view = mean_view(estimate(30), names(30))
-    found = MeanAnswer(release(30), view, 2, "x").as_json()
+    view = MeanView(release(30), names(30), 2, compared="x")
+    found = view.as_json()
     assert [row["coordinate"] for row in found["coordinates"]] == ["c29", "c28"]
-    assert found["coordinates"][0]["low_simultaneous"] == view.low[29]
+    assert found["coordinates"][0]["low_simultaneous"] == view.shown.low[29]
     assert found["mean_squared_error"] == pytest.approx(30 * 1e-4)
 
 
 @pytest.mark.exact
 def test_errors_against_a_known_truth() -> None:
-    assert MeanAnswer(release(2), mean_view(estimate(2), names(2)), 9, "").errors() == {}
+    assert MeanView(release(2), names(2), 9).errors() == {}
     truth = np.array([-0.5, 1.05])
-    found = MeanAnswer(release(2), mean_view(estimate(2), names(2), truth), 9, "").errors()
+    found = MeanView(release(2), names(2), 9, truth).errors()
     assert found["error.largest"] == pytest.approx(0.05)
     assert found["error.intervals_that_hold"] == 0.5
 
 
 @pytest.mark.exact
-def test_what_it_is_compared_with_is_named() -> None:
-    assert (
-        comparison_of(1.04, "proved bound") == "Squared error as planned: 1.04 times proved bound."
-    )
-    assert comparison_of(2316.7, "x") == "Squared error as planned: 2,320 times x."
-    assert comparison_of(np.inf, "proved bound") == comparison_of(2.0, "") == ""
+@pytest.mark.parametrize(
+    ("times", "name", "said"),
+    [
+        (1.04, "proved bound", "Squared error as planned: 1.04 times proved bound."),
+        (2316.7, "x", "Squared error as planned: 2,320 times x."),
+        (np.inf, "proved bound", ""),
+        (2.0, "", ""),
+    ],
+)
+def test_what_it_is_compared_with_is_named(times: float, name: str, said: str) -> None:
+    plan = Plan("M", None, times_lower_bound=times, lower_bound_name=name)
+    assert Means().compared(Choice(None, 9, None, 1.0, plan)) == said
 
 
 # Pictures ---------------------------------------------------------------------------------------
@@ -167,10 +170,10 @@ FORMS = {
 }  # fmt: skip
 
 
-def view_of(size: int, truth: bool, shape=None, ranges: bool = False) -> MeanView:
+def view_of(size: int, truth: bool, shape=None, ranges: bool = False) -> ShownMean:
     own = CoordinateRanges((-1.0, -5.0, 0.0), (1.0, 5.0, 9.0)) if ranges else None
     known = np.linspace(-0.5, 1, size) + 0.004 if truth else None
-    return mean_view(estimate(size), names(size), known, own, shape)
+    return shown_mean(estimate(size), names(size), known, own, shape)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -192,7 +195,7 @@ def test_a_picture_has_the_pixels_of_the_estimate() -> None:
     value = np.zeros(64)
     value[27] = 1.0
     found = MeanEstimate(value, np.full(64, 0.1), 100)
-    drawn = pixels(png(plot_mean(mean_view(found, names(64), None, None, (8, 8)), "", "")))
+    drawn = pixels(png(plot_mean(shown_mean(found, names(64), None, None, (8, 8)), "", "")))
     black = np.argwhere((drawn < 0.05).all(axis=2)[:, :600])
     assert len(black) > 1000
     row, column = np.median(black, axis=0)
@@ -204,5 +207,5 @@ def test_hostile_labels_neither_fail_nor_warn() -> None:
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "pictures: no installed font")  # as on this machine
         for labels in (["$x^", "東京", "_" * 300], [f"$_{i}^東" for i in range(60)]):
-            view = mean_view(estimate(len(labels)), labels)
+            view = shown_mean(estimate(len(labels)), labels)
             assert png(plot_mean(view, "$t^ 東", "100 % $")).startswith(b"\x89PNG")
