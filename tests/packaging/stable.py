@@ -148,7 +148,8 @@ def everything() -> dict[str, Any]:
         "exit_codes": [programs.DONE, programs.FAILED, programs.MISUSED, programs.NOTHING_RELEASED],
         "record_fields": {
             "every record": sorted(
-                field.name for field in dataclasses.fields(record.PrivacyRecord)
+                field.name
+                for field in dataclasses.fields(record.PrivacyRecord)
                 if field.name not in record.NOT_WRITTEN
             ),
             **facts(),
