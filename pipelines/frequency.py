@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import Program, program_of
 from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.release.job import section_from

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.pipelines.commands import part
-from beam_ldp.pipelines.flags import format_option, whole
+from beam_ldp.pipelines.flags import format_option, part, whole
 
 if TYPE_CHECKING:
     from beam_ldp.decisions.experiments.plan import ExperimentPlan

@@ -14,7 +14,7 @@ from beam_ldp.decisions.experiments.plan import ExperimentPlan
 from beam_ldp.decisions.outcomes import OutcomeOnDevices, Outcomes, read_plan
 from beam_ldp.decisions.usage import DECIDE, OutcomeQuestion
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.release.devices.collecting import CollectedRun, collected_job
 from beam_ldp.release.devices.release_file import RELEASE_FILE, ReleaseFile, load_release
 from beam_ldp.release.job import absolute, need

@@ -27,15 +27,15 @@ from beam_ldp.decisions.outcomes import Counts, Outcomes, decision_id, least_rep
 from beam_ldp.decisions.usage import RUN, OutcomeQuestion
 from beam_ldp.decisions.views import OutcomeView
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.values import AskedValues, check_new
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.usage import randomize
 from beam_ldp.questions.base import View
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release import worker_results as results
-from beam_ldp.release.binding import FilesLook, checked_job
+from beam_ldp.release.binding import FilesLook
 from beam_ldp.release.gates import NothingReleasedError
-from beam_ldp.release.job import need, section_from, with_files
+from beam_ldp.release.job import checked_job, need, section_from, with_files
 from beam_ldp.release.parts import gate_parts
 from beam_ldp.release.run import Run
 from beam_ldp.release.statement import say_by

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beam_ldp.decisions.actions import MOST_ACTIONS, read_chosen
-from beam_ldp.pipelines.commands import part
-from beam_ldp.pipelines.flags import format_option, whole
+from beam_ldp.pipelines.flags import format_option, part, whole
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:

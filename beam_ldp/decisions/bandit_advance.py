@@ -45,7 +45,7 @@ from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.decisions.usage import ADVANCE, RewardQuestion, RewardStream
 from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.release import worker_results as results
 from beam_ldp.release.checks import Preflight

@@ -23,8 +23,8 @@ from beam_ldp.decisions.service import (
     planned,
 )
 from beam_ldp.decisions.usage import COLLECT, RewardQuestion
-from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check_new, refuse_decided
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import Program
 from beam_ldp.pipelines.usage import randomize
 from beam_ldp.questions.base import Choice

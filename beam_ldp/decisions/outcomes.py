@@ -20,7 +20,7 @@ from beam_ldp.questions.base import Asked, Choice, Part, Rows
 from beam_ldp.questions.columns import NOT_BINARY, SOUND, Column
 from beam_ldp.questions.encoders import ColumnEncoder, Encoded
 from beam_ldp.questions.number_columns import VectorReader
-from beam_ldp.questions.on_devices import DeviceQuestion, names_in
+from beam_ldp.questions.published import Published, names_in
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -227,7 +227,7 @@ def _spelled(column: Column) -> Column:
 
 
 @dataclass(frozen=True)
-class OutcomeOnDevices(DeviceQuestion):
+class OutcomeOnDevices(Published):
     """Whether a person of an experiment has the outcome.
 
     Attributes:

@@ -14,7 +14,7 @@ from beam_ldp.questions.base import Asked, Choice, Rows
 from beam_ldp.questions.columns import SOUND, TOO_LARGE, Codes
 from beam_ldp.questions.encoders import Encoded, VectorEncoder
 from beam_ldp.questions.means import local_price
-from beam_ldp.questions.on_devices import DeviceQuestion, names_in
+from beam_ldp.questions.published import Published, names_in
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import ScalarMean
@@ -219,7 +219,7 @@ class RewardEncoder(VectorEncoder):
 
 
 @dataclass(frozen=True)
-class RewardOnDevices(DeviceQuestion):
+class RewardOnDevices(Published):
     """What a person's reward was, in one batch of a bandit.
 
     Attributes:

@@ -42,14 +42,14 @@ from beam_ldp import whole_files
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.prices import price_of
-from beam_ldp.pipelines.frequencies.answer import estimate_table
+from beam_ldp.questions.frequency_view import estimate_table
+from beam_ldp.questions.tables import as_csv
 from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release.gates import BadRows
 from beam_ldp.release.interrupted_runs import Note
 from beam_ldp.release.outputs import (
     SCHEMA_VERSION,
-    as_csv,
     as_json,
     private_folder,
     write_private,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beam_ldp.questions.frequencies import FrequencyQuestion
+from beam_ldp.questions.frequency import FrequencyQuestion
 from beam_ldp.settings.fields import SECONDS, SWITCH, SettingError, setting
 from beam_ldp.settings.sections import (
     Charge,

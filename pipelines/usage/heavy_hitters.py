@@ -38,7 +38,7 @@ _PEOPLE: dict[str, dict[str, Any]] = {
 PARTS = (
     Part("source", Source, DATA),
     Part("question", WordQuestion, DATA),
-    Part("people", People, DATA, without=("group_by", "groups"), own=_PEOPLE),
+    Part("people", People, DATA, own=_PEOPLE),
     Part(
         "privacy", Privacy, PRIVACY,
         without=("epsilon", "allow_over_target", "model"),

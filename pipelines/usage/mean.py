@@ -32,11 +32,10 @@ class PublishedMean:
     )  # fmt: skip
 
 
-WITHOUT_GROUPS = ("group_by", "groups")
 PARTS = (
     Part("source", Source, DATA),
     Part("question", MeanQuestion, DATA),
-    Part("people", People, DATA, without=WITHOUT_GROUPS),
+    Part("people", People, DATA),
     Part("privacy", Privacy, PRIVACY),
     Part(
         "mechanism",

@@ -28,9 +28,11 @@ PARTS = (
         without=("norm", "one_row_each", "outside"),
     ),
     Part(
-        "people", People, DATA, only=("id",),
+        "people", People, DATA, only=("id", "group_by", "groups"),
         own={"id": {"help": "column with the user id: all rows of a person are replaced by "
-                   "their mean"}},
+                   "their mean"},
+             "group_by": {"help": "column with a public group: a person is in that of most of "
+                         "the own rows"}},
     ),
     Part("privacy", Privacy, PRIVACY),
     Part("shuffle", Shuffling, MECHANISM),

@@ -15,11 +15,11 @@ from beam_ldp.decisions.outcomes import OutcomeOnDevices, Outcomes
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
-from beam_ldp.questions.on_devices import DeviceQuestion
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.release.devices.release_file import load_release
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
 from tests.decisions.commands.told import told
@@ -75,7 +75,7 @@ def test_what_devices_and_collector_agree_upon(devices: Devices) -> None:
     assert agreed.asked == OutcomeOnDevices("bought", plan.digest, 1)
     assert agreed.terms.identity.release_id == f"ab-test-{plan.digest[:16]}"
     assert agreed.terms.identity.values == Outcomes(plan, "bought").digest(None).hex()
-    told = DeviceQuestion.from_text(agreed.asked.text)
+    told = Published.from_text(agreed.asked.text)
     assert told == agreed.asked and told.values != OutcomeOnDevices("bought", plan.digest, 2).values
 
 
@@ -234,4 +234,4 @@ def test_texts_that_are_no_question() -> None:
     for wrong in ({"plan": "ab"}, {"look": 0}, {"look": True}, {"column": 3}):
         text = json.dumps({"column": "x", "plan": digest_of(b"x").hex() * 2, "look": 1, **wrong})
         with pytest.raises(ValueError, match="questions"):
-            DeviceQuestion.from_text(text)
+            Published.from_text(text)

@@ -16,10 +16,10 @@ from beam_ldp.decisions.rewards import RewardOnDevices
 from beam_ldp.decisions.service import ServiceFolder, release_of
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, randomize
-from beam_ldp.pipelines.job_files import jobs_of
-from beam_ldp.questions.on_devices import DeviceQuestion
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.release.worker_results import reasons_of
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
 from tests.decisions.commands.told import told
@@ -169,7 +169,7 @@ def test_the_release_survives_its_file(decided: Path) -> None:
 
 def test_texts_that_are_no_batch() -> None:
     asked = RewardOnDevices("reward", "ab" * 32, ("1:a", "1:b"))
-    assert DeviceQuestion.from_text(asked.text) == asked
+    assert Published.from_text(asked.text) == asked
     for text in (
         '{"column": "reward", "batch": "zz", "plays": ["1:a"]}',
         '{"column": "reward", "batch": "' + "ab" * 32 + '", "plays": []}',
@@ -177,6 +177,6 @@ def test_texts_that_are_no_batch() -> None:
         '{"column": "reward", "batch": "' + "ab" * 32 + '", "plays": [1]}',
     ):
         with pytest.raises(ValueError, match="questions"):
-            DeviceQuestion.from_text(text)
+            Published.from_text(text)
     with pytest.raises(ValueError, match="a reward lies in"):
         asked.check_fits(KRandomizedResponse(domain_size=2, local_epsilon=1.0))

@@ -27,7 +27,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_of
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.release.worker_results import reasons_of
 from beam_ldp.settings import SettingError
 from beam_ldp.wording import number
