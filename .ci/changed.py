@@ -13,7 +13,7 @@ A changed file that is no Python is seen as the modules that name it are, and by
 room. Of a whole house that hangs together nearly every test sees a change of a room at the bottom:
 changed files come first, then the tests of the same room, then by the number of imports between.
 What does not fit into the time is counted on stderr, and is `make test`'s; the seconds of a file
-are those of its last run by `make` (tests/conftest.py writes them down).
+are those of a processor in its last run by `make` (tests/conftest.py writes them down).
 """
 
 from __future__ import annotations

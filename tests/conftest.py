@@ -11,6 +11,8 @@ import signal
 import sqlite3
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from tests.made_once import MadeOnce
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
 REQUIRED = "BEAM_LDP_REQUIRE_TOOLS"  # set by `.ci/run`
+SECONDS = "BEAM_LDP_SECONDS"  # set by `make test`: a file
 RECORDS = "beam_ldp.release.record"
 LIMIT_SECONDS = 300
 LONG_LIMIT_SECONDS = 900
@@ -37,6 +40,7 @@ hypothesis.settings.load_profile("repeatable")
 
 
 _SECONDS: dict[str, float] = {}
+_TAKEN = [sum(os.times()[:4])]
 _STATE = tempfile.mkdtemp(prefix="beam-ldp-state-")  # not the home of whoever runs the tests
 os.environ["XDG_STATE_HOME"] = _STATE
 os.environ.pop("BEAM_LDP_ANCHORS", None)
@@ -107,17 +111,31 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """What this process and its children took of a processor since the report before."""
+    report = yield
+    took, _TAKEN[:] = sum(os.times()[:4]) - _TAKEN[0], [sum(os.times()[:4])]
+    report.cpu_seconds = took
+    return report
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Seconds of each file, of which `.ci/changed.py` chooses the next time."""
+    """Of each file; of another process, xdist sends it along."""
     file = report.nodeid.partition("::")[0]
-    _SECONDS[file] = _SECONDS.get(file, 0.0) + report.duration
+    _SECONDS[file] = _SECONDS.get(file, 0.0) + getattr(report, "cpu_seconds", 0.0)
 
 
-def _write_seconds(session: pytest.Session) -> None:
-    """Beside those of files that did not run now; only what `make` asks to be written."""
-    wanted = os.environ.get("BEAM_LDP_SECONDS")
-    if wanted and not hasattr(session.config, "workerinput"):
-        place = session.config.rootpath / wanted
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What tests take of a processor, by room. Where `make` says so, `.ci/changed.py` reads it."""
+    rooms = Counter[str]()
+    for file, taken in _SECONDS.items():
+        rooms["/".join(file.split("/")[:2])] += taken  # type: ignore[assignment]
+    if sum(rooms.values()) > 60:
+        said = ", ".join(f"{room} {taken:,.0f}" for room, taken in rooms.most_common())
+        terminalreporter.write_line(f"{sum(rooms.values()):,.0f} seconds of a processor: {said}")
+    if wanted := os.environ.get(SECONDS):
+        place = config.rootpath / wanted
         before = json.loads(place.read_text("utf-8")) if place.is_file() else {}
         place.parent.mkdir(exist_ok=True)
         rounded = {file: round(taken, 1) for file, taken in (before | _SECONDS).items()}
@@ -127,7 +145,6 @@ def _write_seconds(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Where every tool is required, as in CI, a skipped test is a failure: nothing that was to be
     tested goes by in silence."""
-    _write_seconds(session)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped") if reporter is not None else None
     if skipped and os.environ.get(REQUIRED):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import apache_beam as beam
@@ -20,6 +22,7 @@ from tests.made_once import MadeOnce
 from tests.pipelines.conftest import DRAWN
 from tests.warm import run_warm, warm_commands
 
+ROOT = Path(__file__).resolve().parents[1]
 SEEN = beam.DoFn.StateParam(ReadModifyWriteStateSpec("seen", VarIntCoder()))
 
 
@@ -142,3 +145,16 @@ def test_what_is_made_once_is_made_by_the_first_and_anew_where_that_failed(tmp_p
         one.folder("c", lambda folder: fill(folder, "half"))
     assert (other.folder("c", fill) / "file").read_text() == "whole"
     assert one.folder("c", pytest.fail) == other.folder("c", pytest.fail)
+
+
+@pytest.mark.exact
+def test_seconds_of_a_processor_are_written_beside_those_of_other_files(tmp_path: Path) -> None:
+    """Of a worker, which has no terminal."""
+    kept = tmp_path / "seconds.json"
+    kept.write_text('{"tests/other.py": 7.0}')
+    file = "tests/packaging/test_fetch_data.py"
+    order = [sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider", file]
+    variables = os.environ | {"BEAM_LDP_SECONDS": str(kept)}
+    subprocess.run(order, cwd=ROOT, env=variables, check=True, capture_output=True)
+    told = json.loads(kept.read_text("utf-8"))
+    assert set(told) == {file, "tests/other.py"} and 0 < told[file] < 60

@@ -99,10 +99,10 @@ _KINDS = (
     ),
     (
         *_only("column", "plan", "look"),
-        "beam_ldp.decisions.commands.ab_test.devices:DeviceOutcomeQuestion",
+        "beam_ldp.decisions.outcomes:OutcomeOnDevices",
     ),
     (
         *_only("column", "batch", "plays"),
-        "beam_ldp.decisions.commands.bandit.published:DeviceRewardQuestion",
+        "beam_ldp.decisions.rewards:RewardOnDevices",
     ),
 )

@@ -54,7 +54,7 @@ def _program(module: str, summary: str) -> Command:
 
 
 def _decision(target: str, summary: str, in_jobs: bool = False) -> Command:
-    return Command(f"beam_ldp.decisions.commands.{target}", summary, in_jobs)
+    return Command(f"beam_ldp.decisions.{target}", summary, in_jobs)
 
 
 def _click(module: str, summary: str) -> Command:
@@ -110,7 +110,7 @@ COMMANDS = {
         "check", "Is everything as it must be, before a budget moves or a worker starts?"
     ),
     "ab-test": _decision(
-        "ab_test.group:ab_test",
+        "ab_test:ab_test",
         "Experiments on randomized outcomes: `ab-test design`, then `ab-test run`."
     ),
     "audit": _click("audit", "Recompute every privacy cost and check that nothing was changed."),
@@ -119,7 +119,7 @@ COMMANDS = {
         "Who was asked what, from a log: costs, retries, adaptivity.",
     ),
     "bandit": _decision(
-        "bandit.group:bandit",
+        "bandit:bandit",
         "Which action is best, from randomized rewards: `bandit plan`, then `bandit start`.",
     ),
     "budget": _click("budget", "Grant privacy budgets, and see what is left of them."),

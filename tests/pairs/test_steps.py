@@ -20,7 +20,7 @@ from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.release import charging, outputs, runner
 from beam_ldp.release.interrupted_runs import Note
-from tests.pairs.world import FREQUENCY, World, instead
+from tests.pairs.world import FREQUENCY, Program, World, instead
 
 pytestmark = pytest.mark.e2e
 
@@ -152,15 +152,15 @@ def test_the_ledger_is_away_before_anything_is_read(
 
 
 def test_a_second_publication_whose_ledger_is_away(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    first: Callable[[Program], World], tmp_path: Path
 ) -> None:
     """Other people: finished, kept, and charged for before it appears."""
+    world = first(FREQUENCY).copy(tmp_path / "world")
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     spent = world.ledger.status("them").spent
     for i in range(40):
         world.people[10_000 + i] = world.people.pop(i)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BudgetLedger, "republish", away)
         assert world.publish(FREQUENCY, "second", flags) == programs.NOTHING_RELEASED
     world.check(FREQUENCY)
@@ -239,10 +239,12 @@ def test_two_runs_of_one_release_at_once(world: World, patch: pytest.MonkeyPatch
     world.check(FREQUENCY)
 
 
-def test_two_second_publications_at_once(world: World, patch: pytest.MonkeyPatch) -> None:
+def test_two_second_publications_at_once(
+    first: Callable[[Program], World], tmp_path: Path, patch: pytest.MonkeyPatch
+) -> None:
     """Each would be priced without the other: the one that comes too late is refused."""
+    world = first(FREQUENCY).copy(tmp_path / "world")
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
 
     def exchange(start: int) -> None:
         for i in range(start, start + 40):

@@ -3,13 +3,14 @@ help. Imports nothing heavy: somebody who asks for help waits for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from beam_ldp.pipelines.usage.collect import ReceivedEnvelopes
+from beam_ldp.questions.base import Look, Question
 from beam_ldp.settings.fields import COUNT, SECONDS, SWITCH, SettingError, setting
 from beam_ldp.settings.sections import (
-    DEAD_LETTER,
     Charge,
     Noise,
     Output,
@@ -18,14 +19,36 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
-from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
+from beam_ldp.settings.usage import (
+    DATA,
+    MECHANISM,
+    OUTPUT,
+    PRIVACY,
+    RELEASE,
+    Arguments,
+    Part,
+    Usage,
+)
+
+if TYPE_CHECKING:  # what help need not wait for
+    from beam_ldp.decisions.experiments.plan import ExperimentPlan
+    from beam_ldp.decisions.outcomes import Outcomes
+    from beam_ldp.decisions.rewards import Rewards
+    from beam_ldp.settings.job import Job
 
 # beam-ldp ab-test run -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutcomeQuestion:
-    """Does an effect show, of a column of outcomes, as a plan says?"""
+class OutcomeQuestion(Question):
+    """Does an effect show, of a column of outcomes, as a plan says?
+
+    Attributes:
+        plan: what `design` holds, once it was read.
+    """
+
+    needs = ("question.column", "question.design")
+    told_once = True
 
     column: tuple[str, ...] = setting(
         (), "column with the outcome: 0 or 1, or true or false", flag="outcome", metavar="NAME",
@@ -41,16 +64,50 @@ class OutcomeQuestion:
         "the look before",
         COUNT, flag="look", metavar="N",
     )  # fmt: skip
+    plan: ExperimentPlan | None = None
 
-    @property
-    def told_once(self) -> bool:
-        """Whether reports of other people are never told under the same name."""
-        return True
+    def settled(self, given: Arguments) -> OutcomeQuestion:
+        """With its plan, which fits what else was asked for."""
+        from beam_ldp.decisions.outcomes import read_plan
+        from beam_ldp.release.job import absolute
 
-    @property
-    def bad_rows(self) -> str:
-        """Rows that cannot be used are listed: no value stands for an outcome."""
-        return DEAD_LETTER
+        design = absolute(self.design)
+        plan = read_plan(design)
+        if len(self.column) > 1:
+            raise SettingError(
+                "{question.column} must name one column: another outcome is another experiment"
+            )
+        if plan.kind == "compound" or plan.value_range is not None:
+            raise SettingError(
+                "--design: outcomes are 0 or 1 here; a numeric or compound plan is decided from "
+                "counts by `beam_ldp.decisions.decide`"
+            )
+        if self.look > plan.looks and plan.spending != "anytime":
+            raise SettingError(
+                f"--look must be at most {plan.looks}, the looks of the plan, got {self.look}"
+            )
+        self._check_arms(plan, given["people"])
+        return replace(self, design=design, plan=plan)
+
+    def _check_arms(self, plan: ExperimentPlan, people: Mapping[str, Any]) -> None:
+        arm = people.get("group_by")
+        if plan.kind == "arms" and arm is None:
+            names = ", ".join(plan.arms)
+            raise SettingError(
+                f"{{people.group_by}} is missing: which column holds the arms {names}?"
+            )
+        if plan.kind != "arms" and arm is not None:
+            raise SettingError(
+                "{people.group_by} is for plans of several arms; this one has a single sample"
+            )
+        if arm is not None and arm in (*self.column, people.get("id")):
+            raise SettingError("{people.group_by} must name a column that is used for nothing else")
+
+    def bind(self, job: Job, look: Look) -> Outcomes:
+        from beam_ldp.decisions.outcomes import Outcomes
+
+        assert self.plan is not None
+        return Outcomes(self.plan, self.column[0], self.look, self.column[0])
 
 
 _PEOPLE: dict[str, dict[str, Any]] = {
@@ -90,9 +147,9 @@ _EXAMPLES_OF_RUN = """examples:
 
 RUN = Usage(
     name="ab-test run",
-    module="beam_ldp.decisions.commands.ab_test.run",
+    module="beam_ldp.decisions.ab_test_run",
     of_devices=("experiment",),
-    answered_by="beam_ldp.decisions.commands.ab_test.devices:OutcomeValues",
+    answered_by="beam_ldp.decisions.ab_test_run:outcomes_on_devices",
     summary="Does an effect show? Each person's outcome is randomized where it arises, and the "
     "counts of each arm are decided as the plan says: p-values, effects with intervals and a "
     "verdict, with a stated privacy cost. A plan decides once.",
@@ -157,7 +214,7 @@ _EXAMPLES_OF_DECIDE = """examples:
 
 DECIDE = Usage(
     name="ab-test decide",
-    module="beam_ldp.decisions.commands.ab_test.decide",
+    module="beam_ldp.decisions.ab_test_decide",
     asks=("",),
     summary="Does an effect show, among people whose devices have sent randomized outcomes? This "
     "program starts at the shuffle and never sees an outcome. Whatever cannot be a report of this "
@@ -171,8 +228,14 @@ DECIDE = Usage(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardQuestion:
-    """What is the reward of each play of the open batch?"""
+class RewardQuestion(Question):
+    """What is the reward of each play of the open batch?
+
+    Attributes:
+        asked: what that batch asks, once its service was opened.
+    """
+
+    told_once = True
 
     reward: str = setting(
         "reward", "column with the reward, from -1 to 1 (default reward)", flag="reward",
@@ -182,21 +245,16 @@ class RewardQuestion:
         "", "folder of the service, as `beam-ldp bandit start` made it", flag="state",
         metavar="DIR", basic=True,
     )  # fmt: skip
+    asked: Rewards | None = None
 
     @property
-    def column(self) -> tuple[str, ...]:
+    def column(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns that hold what is asked."""
         return (self.reward,)
 
-    @property
-    def told_once(self) -> bool:
-        """Whether reports of other people are never told under the same name."""
-        return True
-
-    @property
-    def bad_rows(self) -> str:
-        """Rows that cannot be used are listed: no value stands for a reward."""
-        return DEAD_LETTER
+    def bind(self, job: Job, look: Look) -> Rewards:
+        assert self.asked is not None
+        return self.asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +319,7 @@ _EXAMPLES_OF_ADVANCE = """examples:
 
 ADVANCE = Usage(
     name="bandit advance",
-    module="beam_ldp.decisions.commands.bandit.advance",
+    module="beam_ldp.decisions.bandit_advance",
     asks=("",),
     summary="Decide the open batch of a service: each person's reward becomes one random bit, only "
     "sums of bits of each play are kept, actions that cannot be best are dropped, and the next "
@@ -300,7 +358,7 @@ _EXAMPLES_OF_COLLECT = """examples:
 
 COLLECT = Usage(
     name="bandit collect",
-    module="beam_ldp.decisions.commands.bandit.collect",
+    module="beam_ldp.decisions.bandit_collect",
     asks=("",),
     summary="Decide the open batch of a service from reports that devices have sent: this program "
     "starts at the shuffle and never sees a reward. Whatever cannot be a report of this batch is "

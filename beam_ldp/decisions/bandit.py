@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beam_ldp.decisions.commands.bandit.actions import MOST_ACTIONS, read_chosen
+from beam_ldp.decisions.actions import MOST_ACTIONS, read_chosen
 from beam_ldp.pipelines.flags import format_option, part, whole
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
+    from beam_ldp.decisions.actions import Policies
+    from beam_ldp.decisions.bandits.designs import Width
     from beam_ldp.decisions.bandits.elimination import Rounding
     from beam_ldp.decisions.bandits.simulating import Actions, RegretCurve
-    from beam_ldp.decisions.bandits.widths import Width
-    from beam_ldp.decisions.commands.bandit.actions import Policies
 
 MODELS = ("none", "central", "shuffled", "shuffled-batch", "shuffled-laplace", "local",
           "local-laplace")  # fmt: skip
@@ -138,10 +138,10 @@ def start(
     \b
     exit codes: 0 done; 2 a flag or the file does not fit
     """
+    from beam_ldp.decisions.bandit_views import say_service
     from beam_ldp.decisions.bandits.elimination import LinearBandit
-    from beam_ldp.decisions.bandits.terms import ServiceTerms
-    from beam_ldp.decisions.commands.bandit.service import ServiceFolder
-    from beam_ldp.decisions.commands.bandit.view import say_service
+    from beam_ldp.decisions.bandits.progress import ServiceTerms
+    from beam_ldp.decisions.service import ServiceFolder
 
     try:
         found = read_chosen(actions, contexts, horizon)
@@ -182,9 +182,9 @@ def plan(
     """
     import numpy as np
 
+    from beam_ldp.decisions.actions import policies_json, show_policies
+    from beam_ldp.decisions.bandit_views import Forecast, plan_json, show_plan
     from beam_ldp.decisions.bandits.elimination import LinearBandit
-    from beam_ldp.decisions.commands.bandit.actions import policies_json, show_policies
-    from beam_ldp.decisions.commands.bandit.forecast import Forecast, plan_json, show_plan
 
     try:
         drawn, policies, error_of_rows = _asked(actions, contexts, horizon)
@@ -239,10 +239,10 @@ def simulate(
     """
     import numpy as np
 
+    from beam_ldp.decisions.actions import policies_json, show_policies
+    from beam_ldp.decisions.bandit_views import curves_json, plot, show_curves
     from beam_ldp.decisions.bandits.elimination import LinearBandit
     from beam_ldp.decisions.bandits.simulating import simulate as simulated
-    from beam_ldp.decisions.commands.bandit.actions import policies_json, show_policies
-    from beam_ldp.decisions.commands.bandit.forecast import curves_json, plot, show_curves
 
     try:
         folder = _new_folder(output)
@@ -294,7 +294,7 @@ def _log(
     files: dict[str, bytes],
 ) -> dict[str, Any]:
     """A run of MLflow with the curves; its address, for programs."""
-    from beam_ldp.decisions.commands.bandit.forecast import curves_metrics
+    from beam_ldp.decisions.bandit_views import curves_metrics
     from beam_ldp.pipelines.tracked import log_curves
 
     logged = log_curves(

@@ -13,7 +13,7 @@ import click
 from beam_ldp.pipelines.flags import format_option, part, whole
 
 if TYPE_CHECKING:
-    from beam_ldp.decisions import ExperimentPlan
+    from beam_ldp.decisions.experiments.plan import ExperimentPlan
 
 
 @click.group(short_help="Experiments on randomized outcomes: `design`, `run`, `decide`.")
@@ -86,8 +86,8 @@ def design(
     \b
     exit codes: 0 done; 2 a flag does not fit
     """
-    from beam_ldp.decisions import design_experiment
-    from beam_ldp.decisions.commands.ab_test.view import as_json, plot_people, show
+    from beam_ldp.decisions.experiments.plan import design_experiment
+    from beam_ldp.decisions.views import plan_json, plot_people, show_plan
 
     try:
         plan = design_experiment(
@@ -108,9 +108,9 @@ def design(
     if form == "json":
         from beam_ldp.release.terminal import printed_json
 
-        print(printed_json(as_json(plan)))
+        print(printed_json(plan_json(plan)))
     else:
-        show(plan, output, plot)
+        show_plan(plan, output, plot)
     sys.stdout.flush()
 
 

@@ -21,7 +21,7 @@ import math
 import os
 import shutil
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
-from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
-from beam_ldp.decisions.commands.bandit.published import release_of
+from beam_ldp.decisions.bandits.noise import bit_randomizer
+from beam_ldp.decisions.bandits.progress import BanditProgress, BatchTerms, Heard, ServiceTerms
+from beam_ldp.decisions.rewards import RewardOnDevices, Rewards
+from beam_ldp.decisions.usage import ADVANCE, RewardQuestion
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job import absolute, checked_job, need, section_from, with_files
 from beam_ldp.release.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
-from beam_ldp.settings import SettingError
+from beam_ldp.settings import Charge, Noise, People, SettingError
+from beam_ldp.settings.job import LEDGER_VARIABLE, Job
+from beam_ldp.settings.usage import Arguments, Usage
+from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.shuffler.batches import permute
 
 STATE = "state.json"
 VERDICT = "verdict.json"
 SCHEMA_VERSION = 1
+REWARD, PLAY = "reward", "play"
+_SAY_WHERE = (LEDGER_VARIABLE, "MLFLOW_TRACKING_URI")
 
 
 @dataclass(frozen=True)
@@ -319,3 +329,123 @@ def _aside(path: Path, content: bytes) -> Path:
         aside.unlink(missing_ok=True)
         raise
     return aside
+
+
+# What devices are told of a batch -----------------------------------------------------------------
+
+
+def release_of(asked: BatchTerms) -> ReleaseFile:
+    """The terms that devices and collector share. Whoever lets devices send sees to it that nobody
+    sends two reports."""
+    plays = Domain(asked.plays)
+    people = People(group_by=PLAY, groups=plays, one_row=True)
+    query = Rewards(REWARD, asked.digest, asks=asked)
+    randomizer = bit_randomizer(asked.local_epsilon)
+    identity = release_identity(
+        randomizer.config_digest(),
+        columns=query.columns,
+        values_digest=lambda: query.digest(randomizer),
+        people=people,
+        noise=Noise(dataset=asked.terms.dataset, id=asked.release_id),
+        bounding=bounding_of(people),
+    )
+    own, named = of_release(randomizer, identity)
+    assert named is not None  # it has its names
+    return ReleaseFile(
+        ReleaseTerms(own, named),
+        group_by=PLAY,
+        groups_digest=plays.digest,
+        asked=RewardOnDevices(REWARD, asked.digest, asked.plays),
+    )
+
+
+# The job of a batch: what was given, with what the service says -----------------------------------
+
+
+def open_service(given: Arguments, usage: Usage = ADVANCE) -> ServiceFolder:
+    """The service that is named, whole. Raises SettingError."""
+    need(usage, given, "question.state")
+    return ServiceFolder.open(absolute(given["question"]["state"]))
+
+
+def open_batch(service: ServiceFolder) -> BatchTerms:
+    """What is to be decided. Raises SettingError where all is."""
+    if service.asked is None:
+        raise SettingError(
+            f"--state {service.path}: no batch is open, everybody else has {service.best}"
+        )
+    return service.asked
+
+
+def checked_rewards(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Job:
+    """The job, with every rule checked, and the files that there are. Raises SettingError."""
+    job = checked_rules(given, service, asked)
+    try:
+        return with_files(job)
+    except SettingError as error:
+        raise SettingError(str(error).replace("--input ", "--rewards ")) from None
+
+
+def checked_rules(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Job:
+    """The same before any file is looked for. Raises SettingError."""
+    need(ADVANCE, given, "source.paths")
+    question: RewardQuestion = section_from(given, ADVANCE, "question", RewardQuestion)
+    question = replace(question, asked=asks_of(question.reward, service, asked))
+    given = planned(given, service, asked)
+    if given["people"]["group_by"] in (question.reward, given["people"].get("id")):
+        raise SettingError("--play must name a column that is used for nothing else")
+    job = checked_job(ADVANCE, given, question)
+    if service.terms.trusts_the_server:
+        check_reports(job.noise, job.charge)
+    return job
+
+
+def asks_of(column: str, service: ServiceFolder, asked: BatchTerms) -> Rewards:
+    """What the open batch asks of a column."""
+    return Rewards(column, asked.digest, column, asked, service.progress)
+
+
+def planned(given: Arguments, service: ServiceFolder, asked: BatchTerms) -> Arguments:
+    """What was given, with what the service says."""
+    bandit, folder = service.terms.bandit, service.working(asked.number)
+    private: dict[str, Any] = {"local_epsilon": asked.local_epsilon, "model": "local"}
+    if service.terms.trusts_the_server:
+        private["local_epsilon"] = bandit.epsilon  # of its noise: no report has one
+    if bandit.model == "shuffled":
+        private |= {"model": "shuffle", "delta": bandit.delta, "expected_users": asked.least}
+    told: dict[str, dict[str, Any]] = {
+        "privacy": private,
+        "people": {"group_by": "play", **given["people"], "groups": Domain(asked.plays)},
+        "shuffle": {"min_reports": asked.least},
+        "release": {"id": asked.release_id, "dataset": service.terms.dataset},
+        "output": {
+            "folder": str(folder),
+            "bad_rows_file": f"{folder}.bad_rows.jsonl",
+            **_tracked(given, service),
+            **given["output"],
+        },
+    }
+    return Arguments(told, []).over(given)
+
+
+def _tracked(given: Arguments, service: ServiceFolder) -> dict[str, str]:
+    """Where MLflow keeps all batches, unless a flag, a ledger or the environment says it."""
+    named = (given["release"].get("ledger"), *map(os.environ.get, _SAY_WHERE))
+    if any(named) or given["output"].get("no_mlflow"):
+        return {}
+    return {"mlflow_uri": f"sqlite:///{service.private}/mlflow.db"}
+
+
+def check_reports(noise: Noise, charge: Charge) -> None:
+    """A SettingError for flags about what each person would randomize, and would be charged for."""
+    given = {
+        "--people-store": charge.people_store,
+        "--memoize-key-file": noise.key_file,
+        "--interaction-log": noise.log,
+    }
+    for flag, value in given.items():
+        if value is not None:
+            raise SettingError(
+                f"{flag} cannot be used with a service of --model central: people send rewards as "
+                "they are, without a local epsilon, and the server draws noise once, of each sum"
+            )
