@@ -137,6 +137,7 @@ class Question(ABC):
 
     Attributes:
         needs: settings without which it is not asked, as `section.field`.
+        refuses: doors that it has not, by their flags, each with the sentence that says why.
         column: columns that it is about.
         bad_rows: "dead-letter", or what rows that cannot be used are reported as.
         one_row_each: every person has one row, so errors need not allow for the draw of one.
@@ -144,6 +145,7 @@ class Question(ABC):
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    refuses: ClassVar[Mapping[str, str]] = {}
     told_once: ClassVar[bool] = False
     column: tuple[str, ...]
     bad_rows: str = DEAD_LETTER
@@ -227,6 +229,11 @@ class Asked(ABC):
     def read_columns(self) -> tuple[str, ...]:
         """Columns of the input that hold what is asked."""
         return self.columns
+
+    @property
+    def portable(self) -> Asked:
+        """The same without lists that workers read themselves."""
+        return self
 
     @property
     def vector_size(self) -> int | None:
