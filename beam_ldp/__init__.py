@@ -3,8 +3,9 @@
 Four stages: each device runs a local randomizer, a shuffler cuts the link between reports and
 people, an aggregator sums, an estimator debiases and gives an error bar; an accountant prices it.
 
-`frequencies`, `means`, `user_means` and `heavy_hitters` are releases from a table or a file, in one call. `beam_ldp.randomizers`
-and `beam_ldp.accounting` work without Apache Beam; the Beam stages are loaded on first use.
+`frequencies`, `means`, `user_means` and `heavy_hitters` are releases from a table or a file, in one
+call. `beam_ldp.randomizers` and `beam_ldp.accounting` work without Apache Beam; the Beam stages are
+loaded on first use.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from beam_ldp.decisions import (
 )
 from beam_ldp.decisions.experiments.arms import arms_power
 from beam_ldp.decisions.experiments.channel import NO_NOISE
-from beam_ldp.decisions.experiments.designing import people_needed
+from beam_ldp.decisions.experiments.plan import people_needed
 from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from beam_ldp.pipelines.commands import PROGRAMS, usage_or_none
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_to_run
+from beam_ldp.pipelines.job_runs import jobs_to_run
+from beam_ldp.release.commands import PROGRAMS, usage_or_none
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
 from beam_ldp.settings.usage import Arguments

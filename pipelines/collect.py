@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.release.devices.collecting import bound_reports

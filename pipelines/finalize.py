@@ -388,8 +388,8 @@ def _end_training(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     Of ledger, file and checkpoint the one counts that knows of most: an older copy lowers nothing.
     The ledger alone says what a round costs: a file that was changed lowers nothing either.
     """
-    from beam_ldp.pipelines.training.checkpoints import most_begun
     from beam_ldp.release.interrupted_runs import RoundsPrice
+    from beam_ldp.training.checkpoints import most_begun
 
     run_id, noted = run.note.run_id, run.note.rounds
     charge = book.charge(run_id)

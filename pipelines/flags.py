@@ -7,12 +7,14 @@ mistyped `--epsilon` would run with the default.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import click
 
+from beam_ldp.release.commands import COMMANDS, of_others, program_of
 from beam_ldp.settings.fields import SWITCH, Setting, SettingError, read_setting
 from beam_ldp.settings.usage import Arguments, Usage
 
@@ -164,3 +166,49 @@ def print_help(usage: Usage, argv: Sequence[str]) -> int | None:
         return None
     print(help_text(usage, everything))
     return 0 if argv else 2
+
+
+# Programs and commands --------------------------------------------------------------------------
+
+
+def start(usage: Usage, argv: Sequence[str] | None = None) -> int:
+    """A program on the command line; the exit codes are in its `--help`, shown before Beam loads.
+
+    Workers unpickle what a module defines by the module's own name, which is not that of a module
+    that runs as `__main__`: so that one calls this too.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if (code := print_help(usage, argv)) is not None:
+        return code
+    code = program_of(usage).main(argv)
+    return code
+
+
+def click_command(typed: str) -> click.Command | None:
+    """What the command line runs; None where there is no such command."""
+    command = COMMANDS.get(typed) or of_others().get(typed)
+    if command is None:
+        return None
+    found = command.load()
+    if isinstance(found, click.Command):
+        return found
+
+    @click.command(
+        typed.rsplit(" ", 1)[-1],
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        add_help_option=False,
+        short_help=command.summary,
+        help=command.summary,
+    )
+    @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+    def with_its_own_flags(flags: Sequence[str]) -> None:
+        sys.exit(start(found, flags) if isinstance(found, Usage) else found(list(flags)))
+
+    return with_its_own_flags
+
+
+def part(typed: str) -> click.Command:
+    """A part of a command of ours, such as `ab-test run`."""
+    found = click_command(typed)
+    assert found is not None, typed
+    return found

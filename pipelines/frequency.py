@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
 from beam_ldp.pipelines.stream import with_stream
-from beam_ldp.release.usage.frequency import USAGE
+from beam_ldp.pipelines.usage.frequency import USAGE
 
 PROGRAM = with_stream(program_of(USAGE))
 main = PROGRAM.main

@@ -9,9 +9,9 @@ import sys
 
 from rich.console import Console
 
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
-from beam_ldp.release.usage.heavy_hitters import USAGE
+from beam_ldp.pipelines.usage.heavy_hitters import USAGE
 from beam_ldp.settings.usage import Arguments
 
 

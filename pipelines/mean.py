@@ -9,10 +9,10 @@ import sys
 
 from rich.console import Console
 
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
 from beam_ldp.pipelines.stream import with_stream
-from beam_ldp.release.usage.mean import USAGE
+from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.settings.usage import Arguments
 
 

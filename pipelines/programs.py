@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.commands import program_of as program_named
-from beam_ldp.pipelines.commands import usage_of
 from beam_ldp.pipelines.flags import print_help, read_flags
-from beam_ldp.pipelines.job_files import job_text
 from beam_ldp.release import checks, runner, terminal
 from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import program_of as program_named
+from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.job_files import job_text
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import OutputError
 from beam_ldp.release.run import Run, RunResult
@@ -32,6 +32,9 @@ from beam_ldp.settings.usage import Arguments, Usage
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
+Bind = Callable[[Usage, Arguments], Run]  # a release as it was asked for; raises SettingError
+
+
 @dataclass(frozen=True)
 class Program:
     """A program of `beam-ldp`.
@@ -40,11 +43,13 @@ class Program:
         usage: the settings that it takes, and its help.
         run: what it does as it was told, with a console for errors; gives the exit code.
         check: what `beam-ldp check` looks at, a `checks.Preflight`; raises SettingError.
+        bind: the release that somebody asked for.
     """
 
     usage: Usage
     run: Callable[[Arguments, Console], int]
     check: Callable[[Arguments], Any]
+    bind: Bind = bound
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """The program on the command line; the exit codes are in its `--help`."""
@@ -104,9 +109,6 @@ def show(result: RunResult, console: Console) -> None:
     terminal.say_logged(console, result.logged)
 
 
-Bind = Callable[[Usage, Arguments], Run]  # a release as it was asked for; raises SettingError
-
-
 def program_of(
     usage: Usage,
     bind: Bind = bound,
@@ -128,7 +130,7 @@ def program_of(
     def check(given: Arguments) -> checks.Preflight:
         return checks.Preflight.of(bind(usage, given), given.beam_flags)
 
-    return Program(usage, run, check)
+    return Program(usage, run, check, bind)
 
 
 def run_and_show(run: Run, given: Arguments, errors: Console) -> int:
@@ -147,7 +149,7 @@ def run_flags(
     console: Console,
     truth: Any = None,
     shown: bool = True,
-    bind: Bind = bound,
+    bind: Bind | None = None,
 ) -> tuple[int, RunResult | None]:
     """A release by flags: its exit code, and the result where there is one.
 
@@ -157,12 +159,13 @@ def run_flags(
         console: where progress, warnings and errors go, and the tables where `shown`.
         truth: what the estimate should be, where that is known.
         shown: print the result too.
-        bind: as of `program_of`.
+        bind: the release, where it is not the program's own.
     """
     found: list[RunResult] = []
+    asked = bind or program.bind
 
     def run(given: Arguments, console: Console) -> int:
-        result = runner.execute(bind(program.usage, given), given.beam_flags, console, truth)
+        result = runner.execute(asked(program.usage, given), given.beam_flags, console, truth)
         if result is not None:
             found.append(result)
             if shown:

@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.commands import start
 from beam_ldp.pipelines.devices.recovery import new_key
 from beam_ldp.pipelines.devices.values import DeviceValues, check
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import DONE, Program
 from beam_ldp.pipelines.usage.randomize import USAGE
-from beam_ldp.questions.on_devices import DeviceSharesQuestion
+from beam_ldp.questions.means import PublishedShares
 from beam_ldp.release import beam_job as job
 from beam_ldp.release import job_monitor as watch
 from beam_ldp.release import outputs, terminal
@@ -61,7 +61,7 @@ def _told(device: DeviceValues, flags: Sequence[str]) -> Preflight:
     """What is checked first: nothing is charged here, it is where the reports are collected."""
     randomizer = device.release.terms.randomizer
     asked = device.release.asked
-    promised = asked.epsilon if isinstance(asked, DeviceSharesQuestion) else None
+    promised = asked.epsilon if isinstance(asked, PublishedShares) else None
     told = Preflight.of(device.run, flags)
     told = replace(told, epsilon=promised, ask=None, is_logged=False)
     return replace(told, local_epsilon=randomizer.local_epsilon)
@@ -188,7 +188,7 @@ def _warnings(settings: Job, device: DeviceValues) -> list[str]:
     found = []
     if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
-    elif isinstance(asked := device.release.asked, DeviceSharesQuestion):
+    elif isinstance(asked := device.release.asked, PublishedShares):
         found.append(
             "local epsilon is infinite: an envelope holds all shares of one person, and whoever "
             "sees it reads the vector almost exactly. Send it to a collector who is trusted, and "

@@ -18,23 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import DONE, Program
-from beam_ldp.pipelines.training.charge import charged, refuse_where_local
-from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
-from beam_ldp.pipelines.training.facts import known_facts
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.settings import TrainSettings, check_train
-from beam_ldp.pipelines.training.view import (
-    TrainingResult,
-    as_json,
-    plan_as_json,
-    plan_line,
-    say_plan,
-    show,
-)
-from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.release import outputs, terminal
 from beam_ldp.release.checks import Preflight, check_first, say_checks
 from beam_ldp.release.inputs.sources import (
@@ -46,6 +31,21 @@ from beam_ldp.release.inputs.sources import (
 from beam_ldp.release.reserving import would_grant
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments
+from beam_ldp.training.charge import charged, refuse_where_local
+from beam_ldp.training.checkpoints import Resumed, job_of, resume
+from beam_ldp.training.facts import known_facts
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.plans import make_plan
+from beam_ldp.training.settings import TrainSettings, check_train
+from beam_ldp.training.usage import USAGE
+from beam_ldp.training.view import (
+    TrainingResult,
+    as_json,
+    plan_as_json,
+    plan_line,
+    say_plan,
+    show,
+)
 from beam_ldp.wording import many, verb
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def execute(
         folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite, token)
     _hush()
     with console.status("loading TensorFlow and data"):
-        from beam_ldp.pipelines.training.clients import load_clients
+        from beam_ldp.training.clients import load_clients
 
         clients, facts = load_clients(settings)
     if resumed is not None:
@@ -105,7 +105,7 @@ def execute(
     if folder is None:
         _say_dry_run(plan, told, _flows(plan, console))
         return None
-    from beam_ldp.pipelines.training import run as train_run
+    from beam_ldp.training import run as train_run
     from tff_adapters.compat import workers_ended
 
     console.print(plan_line(plan), style="dim", highlight=False)
@@ -197,7 +197,7 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
     """What a round of the plan lets leave a client."""
     _hush()
     with console.status("reading what leaves a client"):
-        from beam_ldp.pipelines.training.learners import flows_of_plan
+        from beam_ldp.training.learners import flows_of_plan
 
         return flows_of_plan(plan)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from beam_ldp.pipelines.commands import start
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
-from beam_ldp.release.usage.user_mean import USAGE
+from beam_ldp.pipelines.usage.user_mean import USAGE
 
 PROGRAM = program_of(USAGE)
 main = PROGRAM.main

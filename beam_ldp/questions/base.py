@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from beam_ldp.accounting.prices import Price
     from beam_ldp.planning import Plan
     from beam_ldp.questions.encoders import RowEncoder
-    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.questions.pictures import TopList
+    from beam_ldp.questions.published import Published
     from beam_ldp.randomizers.domain import Domain
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
     from beam_ldp.settings import Privacy
@@ -70,6 +70,9 @@ class Look(Protocol):
 
     def domain(self, path: str, other: str) -> Domain | ListSize:
         """The list of a file; only its size, where nothing else is known yet."""
+
+    def columns(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are named; lines of text have one, which nobody names."""
 
     def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
         """Columns of numbers, and how many numbers a person has."""
@@ -138,6 +141,7 @@ class Question(ABC):
     Attributes:
         needs: settings without which it is not asked, as `section.field`.
         refuses: doors that it has not, by their flags, each with the sentence that says why.
+        chooses: fields of the section `mechanism` that a kind of another package takes.
         column: columns that it is about.
         bad_rows: "dead-letter", or what rows that cannot be used are reported as.
         one_row_each: every person has one row, so errors need not allow for the draw of one.
@@ -146,6 +150,7 @@ class Question(ABC):
 
     needs: ClassVar[tuple[str, ...]] = ()
     refuses: ClassVar[Mapping[str, str]] = {}
+    chooses: ClassVar[tuple[str, ...]] = ()
     told_once: ClassVar[bool] = False
     column: tuple[str, ...]
     bad_rows: str = DEAD_LETTER
@@ -184,8 +189,8 @@ class Asked(ABC):
         reduces: all rows of a person become one value; else one row of each is drawn.
         one_row_each: errors need not allow for that draw.
         ranges: public ranges of the coordinates of a mean, if each has its own.
-        split: a release of `mechanism` by its parts, one for each of `names`; None where it has
-            but one.
+        split: a function of a mechanism, a release and `names`, which gives a release for each of
+            its parts; None where it has but one.
     """
 
     name: str
@@ -195,7 +200,7 @@ class Asked(ABC):
     reduces: ClassVar[bool] = False
     one_row_each: bool = False
     ranges: CoordinateRanges | None = None
-    split: ClassVar[Callable[[Any, Any, Sequence[str]], Sequence[Any]] | None] = None
+    split: ClassVar[Any] = None
 
     # What both halves of a release need -------------------------------------------------------
 
@@ -249,7 +254,12 @@ class Asked(ABC):
         """Of the coordinates of a mean."""
         return ()
 
-    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
+    @property
+    def level(self) -> tuple[Any, ...]:
+        """Of one level of a search, what `EstimateLevel` is told."""
+        return ()
+
+    def on_devices(self, job: Job, mechanism: Any) -> Published | None:
         """What release.json says of it beside list, columns and ranges; None for nothing."""
         return None
 
@@ -330,11 +340,9 @@ class Asked(ABC):
             truth: what the estimate should be, where that is known (simulations, tests).
         """
 
-    def view_of_parts(self, job: Job, choice: Choice, parts: Any) -> View:
-        """Several of them together."""
-        from beam_ldp.questions.parts import PartsView
-
-        return PartsView(parts, [self.view(job, choice, part) for part in parts.releases])
+    def view_of_parts(self, job: Job, choice: Choice, parts: Any) -> View | None:
+        """Several of them together; None where they are shown one beside the other."""
+        return None
 
 
 class View(ABC):
@@ -348,7 +356,7 @@ class View(ABC):
         shows: what panels show, in a title.
     """
 
-    purposes: ClassVar[dict[str, str]]
+    purposes: dict[str, str]
     unit: ClassVar[str] = "people"
     shows: ClassVar[str] = "the most frequent values"
 

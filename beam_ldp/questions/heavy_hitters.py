@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from beam_ldp.questions.base import Asked, Choice, Look, Part, Question, Rows
-from beam_ldp.randomizers.estimate import readable
+from beam_ldp.questions.published import Published
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, WHOLE, setting
 from beam_ldp.settings.sections import DEAD_LETTER
-from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
-from beam_ldp.wording import many, number
+from beam_ldp.settings.usage import Arguments
+from beam_ldp.wording import many, number, share
 
 if TYPE_CHECKING:  # what help need not wait for
+    import numpy as np
+
     from beam_ldp.accounting.prices import Price
     from beam_ldp.planning import Plan
     from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
     from beam_ldp.questions.base import View
     from beam_ldp.questions.encoders import WordEncoder
+    from beam_ldp.randomizers.identity import ReleaseIdentity
     from beam_ldp.settings import Privacy
     from beam_ldp.settings.job import Job
 
@@ -99,9 +101,9 @@ class WordQuestion(Question):
         return self
 
     def bind(self, job: Job, look: Look) -> HeavyWords:
-        column = self.column[0] if self.column else TEXT_COLUMN
+        column = "".join(look.columns(self.column))
         bad_rows = "dead_letter" if job.bad_rows_leave_a_trace else "other"
-        return HeavyWords(column, column, bad_rows, declared=self)
+        return HeavyWords(column or None, column, bad_rows, declared=self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +177,8 @@ class HeavyWords(Asked):
 
     def chosen(self, job: Job, mechanism: HeavyHitters) -> Choice:
         """The error is that of the share of people with a word that is just found."""
+        import numpy as np
+
         protocol, people = mechanism, job.planned_reports
         last = protocol.levels[-1]
         answers = max(1, int(people * last.share))
@@ -207,6 +211,8 @@ class HeavyWords(Asked):
         )
 
     def expected(self, job: Job, choice: Choice) -> Rows:
+        from beam_ldp.randomizers.estimate import readable
+
         protocol, people = choice.mechanism, choice.num_reports
         found: Rows = [
             (
@@ -339,15 +345,6 @@ def expected_of(protocol: HeavyHitters, people: int) -> tuple[int, ...]:
     return tuple(int(people * level.share) for level in protocol.levels)
 
 
-def share(of_people: float) -> str:
-    """A share in per cent, rounded up.
-
-    >>> share(0.00123)
-    '0.123 %'
-    """
-    return f"{number(100 * of_people)} %"
-
-
 def _bound(price: Price | None) -> float | None:
     return None if price is None or price.bound is None else float(price.bound)
 
@@ -371,3 +368,128 @@ def levels_of(protocol: HeavyHitters, received: Sequence[int]) -> list[dict[str,
         }
         for i, (level, people) in enumerate(zip(protocol.levels, received))
     ]
+
+
+# What is published of a level -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublishedWords(Published):
+    """One level of a search for words: do you hold one that begins with one of these?
+
+    A search is a sequence of such questions, each with a release file of its own. People are drawn
+    for a level on their devices, and answer no other one.
+
+    Attributes:
+        column: name of what is searched.
+        protocol: the plan of all levels; whoever receives reports sees who answers which.
+        candidates: beginnings that this level asks about, in hexadecimal, in rising order.
+        received: reports of each level before.
+        min_reports: of all levels together, at least; each level's gate is its share of them.
+        honest_fraction: share of the reports that are certainly not fake.
+    """
+
+    collected_by = "beam_ldp.release.devices.words:collected_words"
+
+    column: str
+    protocol: HeavyHitters
+    candidates: tuple[str, ...]
+    received: tuple[int, ...] = ()
+    min_reports: int = 1
+    honest_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.protocol.assignment != "visible":
+            raise ValueError("questions: whoever receives reports sees their level")
+        if self.level >= len(self.protocol.levels):
+            raise ValueError("questions: the search has fewer levels")
+        whole = all(len(row) == 16 * self.protocol.code.num_words for row in self.candidates)
+        rising = list(self.candidates) == sorted(set(self.candidates))
+        if not (whole and rising) or len(self.candidates) > self.asked.candidates:
+            raise ValueError("questions: candidates are not those of a level")
+
+    @classmethod
+    def first(
+        cls, column: str, protocol: HeavyHitters, min_reports: int, honest_fraction: float
+    ) -> PublishedWords:
+        """What a search begins with."""
+        root = _as_hex(protocol.root)
+        return cls(column, protocol, root, (), min_reports, honest_fraction)
+
+    def then(self, candidates: np.ndarray, num_reports: int) -> PublishedWords:
+        """What follows, where so many reports of this level came to these candidates."""
+        received = (*self.received, num_reports)
+        return replace(self, candidates=_as_hex(candidates), received=received)
+
+    @property
+    def level(self) -> int:
+        """Which level this is, from 0."""
+        return len(self.received)
+
+    @property
+    def asked(self) -> Level:
+        """The level."""
+        return self.protocol.levels[self.level]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The candidates as the protocol takes them."""
+        import numpy as np
+
+        packed = np.frombuffer(bytes.fromhex("".join(self.candidates)), dtype=">u8")
+        return packed.astype(np.uint64).reshape(-1, self.protocol.code.num_words)
+
+    @property
+    def least(self) -> tuple[int, ...]:
+        """Gates of all levels."""
+        return self.protocol.min_reports(self.min_reports)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "column": self.column,
+            "search": self.protocol.to_config(),
+            "candidates": list(self.candidates),
+            "received": list(self.received),
+            "min_reports": self.min_reports,
+            "honest_fraction": self.honest_fraction,
+        }
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> PublishedWords:
+        """Inverse of `to_json`. Raises ValueError."""
+        from beam_ldp.protocols.heavy_hitters import HeavyHitters
+
+        try:
+            told = {name: found[name] for name in ("column", "min_reports", "honest_fraction")}
+            return cls(
+                protocol=HeavyHitters.from_config(found["search"]),
+                candidates=tuple(found["candidates"]),
+                received=tuple(map(operator.index, found["received"])),
+                **told,
+            )
+        except (TypeError, AttributeError):
+            raise ValueError("questions hold a value of the wrong type") from None
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def values(self) -> bytes:
+        from beam_ldp.randomizers.identity import digest_of
+
+        return digest_of(self.text.encode())
+
+    def check_fits(self, randomizer: Any) -> None:
+        if randomizer.config_digest() != self.asked.oracle.config_digest():
+            raise ValueError("release terms contradict themselves: mechanism of the level")
+
+
+def search_of(identity: ReleaseIdentity) -> ReleaseIdentity:
+    """The names of a search, from the identity of one of its levels: what its levels are drawn
+    under. Another plan under the same names draws nobody anew."""
+    return replace(identity, mechanism="", values="", part="search")
+
+
+def _as_hex(rows: np.ndarray) -> tuple[str, ...]:
+    return tuple(row.astype(">u8").tobytes().hex() for row in rows)

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from beam_ldp.questions.base import Asked, Choice, Look, Part, Question, Rows, finite
-from beam_ldp.randomizers.estimate import readable
+from beam_ldp.questions.published import Published, names_in
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, POSITIVE, SWITCH, WHOLE, Kind, setting
 from beam_ldp.settings.sections import DEAD_LETTER
-from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import many, number
 
 if TYPE_CHECKING:  # what help need not wait for
@@ -24,7 +22,6 @@ if TYPE_CHECKING:  # what help need not wait for
     from beam_ldp.planning import Plan
     from beam_ldp.questions.encoders import VectorEncoder
     from beam_ldp.questions.mean_view import MeanView
-    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.randomizers.mean import MeanRandomizer
     from beam_ldp.randomizers.mean.base import Clipping, Norm
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -171,8 +168,8 @@ class MeanQuestion(Question):
                 "--one-row-each needs --user-id: without it every row counts as a person anyway"
             )
 
-    def bind(self, job: Job, look: Look) -> Means:
-        named = self.column or (TEXT_COLUMN,)
+    def bind(self, job: Job, look: Look) -> Vectors:
+        named = look.columns(self.column)
         columns, dimension = look.coordinates(named, self.dimension)
         return Means(
             tuple(columns),
@@ -343,6 +340,8 @@ class Vectors(Asked):
 
     @property
     def plausible(self) -> tuple[Any, Any]:
+        import numpy as np
+
         if self.ranges is not None:
             return np.array(self.ranges.low), np.array(self.ranges.high)
         radius = self.asked.radius
@@ -424,15 +423,13 @@ class Means(Vectors):
         binary = mechanism.norm == "binary"
         return VectorEncoder.of(self.column_names, mechanism.dimension, self.ranges, binary)
 
-    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion | None:
-        from beam_ldp.questions.on_devices import DeviceSharesQuestion
-
+    def on_devices(self, job: Job, mechanism: Any) -> PublishedShares | None:
         privacy = job.privacy
         if mechanism.protects_alone:
             return None
         assert privacy.epsilon is not None  # else no mechanism of shares is offered
         least, share = job.min_reports, privacy.honest_fraction
-        return DeviceSharesQuestion(self.columns, privacy.epsilon, privacy.delta, least, share)
+        return PublishedShares(self.columns, privacy.epsilon, privacy.delta, least, share)
 
     # Before the data --------------------------------------------------------------------------
 
@@ -480,6 +477,8 @@ class Means(Vectors):
         return replace(plan, randomizer=clipped)
 
     def chosen(self, job: Job, mechanism: MeanRandomizer) -> Choice:
+        import numpy as np
+
         n = job.planned_reports
         error = np.sqrt(mechanism.variance(n, None, job.sampling))
         half = np.ones(1)
@@ -503,9 +502,9 @@ class Means(Vectors):
 
     def relative_error(self, job: Job, choice: Choice) -> float:
         """The largest error of a coordinate, as a share of half the range, or of the radius."""
-        error = np.sqrt(choice.mechanism.variance(choice.num_reports, None, job.sampling))
+        worst = choice.mechanism.variance(choice.num_reports, None, job.sampling).max()
         half = 0.5 if choice.mechanism.norm == "binary" else choice.mechanism.radius
-        return float(np.max(error)) / float(half)
+        return math.sqrt(worst) / float(half)
 
     def _error_said(self, job: Job, choice: Choice) -> str:
         ranges = self.ranges
@@ -541,6 +540,8 @@ class Means(Vectors):
         }
 
     def compared(self, choice: Choice) -> str:
+        from beam_ldp.randomizers.estimate import readable
+
         times, name = against_the_best(choice)
         if not (name and math.isfinite(times)):
             return ""
@@ -666,3 +667,93 @@ def _for_ranges() -> list[str]:
     from beam_ldp.randomizers import registry
 
     return [kind.__name__ for kind in registry.offered("mean") if kind.norm == "linf"]
+
+
+# What is published of shares ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublishedShares(Published):
+    """Vectors in shares: what people are promised, of whom nothing but the collector's word and the
+    noise of the others protects one.
+
+    Protects one person's vector (replace-one) with (epsilon, delta) against readers of the mean, if
+    at least `min_reports` envelopes are added up together or none, and if whoever receives them
+    does not look at one alone.
+
+    Attributes:
+        columns: their names.
+        epsilon, delta: what the release costs at most.
+        min_reports: envelopes without which nothing is released.
+        honest_fraction: share of these, at least, that were made as the protocol says.
+    """
+
+    answered_by = "beam_ldp.pipelines.devices.shares:ShareValues"
+    collected_by = "beam_ldp.release.devices.collecting:collected_shares"
+
+    columns: tuple[str, ...]
+    epsilon: float
+    delta: float
+    min_reports: int
+    honest_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
+
+        check_positive("epsilon", self.epsilon)
+        check_fraction("delta", self.delta)
+        check_integer("min_reports", self.min_reports, 1)
+        check_fraction("honest_fraction", self.honest_fraction, "(]")
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("delta", "epsilon", "honest_fraction", "min_reports")
+        promised = {name: getattr(self, name) for name in names}
+        return {"columns": list(self.columns), "promised": promised, "trusted": _TRUSTED}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> PublishedShares:
+        """Inverse of `to_json`. Raises ValueError."""
+        try:
+            made = cls(names_in(found["columns"]), **found["promised"])
+        except TypeError:
+            raise ValueError("questions hold a value of the wrong type") from None
+        if made.to_json() != found:
+            raise ValueError("questions: shares are for whoever trusts the collector")
+        return made
+
+    @property
+    def promise(self) -> str:
+        """What it promises, for people."""
+        return (
+            f"epsilon = {number(self.epsilon)} at delta = {self.delta:g} against readers of the "
+            f"mean, if {self.min_reports:,} envelopes are added up together at least, "
+            f"{self.honest_fraction:.4g} of them honest"
+        )
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def values(self) -> bytes:
+        from beam_ldp.randomizers.identity import digest_of
+
+        return digest_of(self.text.encode())
+
+    def check_fits(self, randomizer: Any) -> None:
+        """A ValueError unless the noise of the fewest keeps the promise."""
+        from beam_ldp.accounting.reports import hidden_users
+        from beam_ldp.accounting.shuffle.split_and_mix import split_and_mix_delta
+        from beam_ldp.randomizers.mean import SplitAndMixMean
+
+        if not isinstance(randomizer, SplitAndMixMean):
+            raise ValueError("release terms contradict themselves: a mean in shares")
+        honest = hidden_users(self.min_reports, self.honest_fraction)
+        if not split_and_mix_delta(randomizer, self.epsilon, honest) <= self.delta:
+            raise ValueError(
+                "release terms contradict themselves: the noise of the fewest people who are "
+                "released together does not keep epsilon and delta"
+            )
+
+
+_TRUSTED = "whoever collects is the shuffler, and can read each vector off its envelope"

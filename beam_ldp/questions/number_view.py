@@ -35,7 +35,7 @@ from beam_ldp.randomizers.questions import Questions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from beam_ldp.questions.numbers import NumberQuestion
+    from beam_ldp.questions.bins import NumberQuestion
 
 QUANTILES = pa.schema(
     [
@@ -68,7 +68,7 @@ class NumberView(PartsView):
         self, release: Any, tree: Hierarchy, question: str, wanted: NumberQuestion
     ) -> None:
         self._tree, self._question, self._wanted = tree, question, wanted
-        groups: dict[Any, list[Part]] = {}
+        groups: dict[Any, list[Any]] = {}
         for part in release.releases:
             groups.setdefault((part.group, part.window), []).append(part)
         self.levels = list(groups.values())

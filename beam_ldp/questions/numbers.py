@@ -2,128 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.planning import Plan
 from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.questions.base import Choice, Rows
+from beam_ldp.questions.bins import NumberQuestion, PublishedNumber
 from beam_ldp.questions.number_view import NumberView
+from beam_ldp.questions.published import Published
 from beam_ldp.questions.surveys import LevelsQuestion, Survey
-from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
-    from beam_ldp.questions.frequencies import FrequencyQuestion
-    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.settings.job import Job
-
-
-@dataclass(frozen=True)
-class NumberQuestion:
-    """What is asked about the numbers.
-
-    Attributes:
-        bins: the public edges.
-        quantiles: levels in (0, 1).
-        ranges: `(low, high)`, edges or infinities.
-        fan_out: of the tree; None for the best.
-    """
-
-    bins: Bins
-    quantiles: tuple[float, ...] = ()
-    ranges: tuple[tuple[float, float], ...] = ()
-    fan_out: int | None = None
-
-    @property
-    def needs_tree(self) -> bool:
-        """Whether more than a histogram is asked for."""
-        return bool(self.quantiles or self.ranges)
-
-
-def number_question_of(question: FrequencyQuestion) -> NumberQuestion | None:
-    """What the flags ask about numbers; None where they ask about values of a list.
-
-    Raises:
-        SettingError: naming the flag and what is allowed.
-    """
-    given = [
-        name
-        for name in ("quantiles", "between", "fan_out")
-        if getattr(question, name) not in (None, ())
-    ]
-    if question.bins is None:
-        if given:
-            raise SettingError(f"--{given[0].replace('_', '-')} needs --bins")
-        return None
-    if question.domain:
-        raise SettingError(
-            "--bins and --domain exclude each other: a column holds either numbers or "
-            "values of a list"
-        )
-    try:
-        bins = Bins.parse(question.bins)
-    except ValueError as error:
-        raise SettingError(f"--bins {question.bins}: {error}") from None
-    wanted = NumberQuestion(
-        bins, levels_of(question.quantiles), ranges_of(question.between), question.fan_out
-    )
-    if wanted.needs_tree and question.bad_rows == "other":
-        raise SettingError("--bad-rows other cannot be used with --quantiles and --between")
-    check_number_question(wanted)
-    return wanted
-
-
-def check_number_question(wanted: NumberQuestion) -> None:
-    """A SettingError unless the bins can tell what is asked."""
-    if not wanted.needs_tree:
-        if wanted.fan_out is not None:
-            raise SettingError("--fan-out needs --quantiles or --between")
-        return
-    if not all(0 < level < 1 for level in wanted.quantiles):
-        raise SettingError("--quantiles must be numbers in (0, 1), separated by commas")
-    try:
-        tree = Hierarchy(wanted.bins, 2 if wanted.fan_out is None else wanted.fan_out)
-    except ValueError as error:
-        raise SettingError(f"--bins: {error}") from None
-    edges = (*tree.bins.edges, -math.inf, math.inf)
-    for low, high in wanted.ranges:
-        if low not in edges or high not in edges or not low < high:
-            raise SettingError(
-                f"--between {low:g}:{high:g}: both must be edges of --bins (or inf), increasing"
-            )
-
-
-def levels_of(text: str | None) -> tuple[float, ...]:
-    """The levels of `--quantiles`. Raises SettingError."""
-    if text is None:
-        return ()
-    try:
-        levels = tuple(float(level) for level in text.split(","))
-    except ValueError:
-        levels = (0.0,)
-    if not all(0 < level < 1 for level in levels):
-        raise SettingError(
-            f"--quantiles must be numbers in (0, 1), separated by commas, got {text}"
-        )
-    return levels
-
-
-def ranges_of(given: Sequence[str] | None) -> tuple[tuple[float, float], ...]:
-    """The ranges of `--between`. Raises SettingError."""
-    found = []
-    for text in given or ():
-        try:
-            low, high = map(float, text.split(":"))
-        except ValueError:
-            raise SettingError(f"--between must be LOW:HIGH, got {text}") from None
-        found.append((low, high))
-    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,10 +52,8 @@ class NumberTree(Survey):
     def unlisted(self, values: Any) -> tuple[str, ...]:
         return ()
 
-    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion:
-        from beam_ldp.questions.on_devices import DeviceNumberQuestion
-
-        return DeviceNumberQuestion(self.name, replace(self.wanted, fan_out=self.tree.fan_out))
+    def on_devices(self, job: Job, mechanism: Any) -> Published:
+        return PublishedNumber(self.name, replace(self.wanted, fan_out=self.tree.fan_out))
 
     def plans(self, job: Job) -> list[Plan]:
         if job.mechanism.name != "auto":

@@ -40,14 +40,13 @@ class PartsView(View):
         views: of each of them, in the same order.
     """
 
-    purposes = {
-        "estimates.csv": "every value of every part with counts, frequencies and intervals",
-        "plot.png": "the most frequent values of the largest parts",
-    }
-
     def __init__(self, release: Any, views: Sequence[View]) -> None:
         super().__init__(release, None)
         self.parts = release
+        self.purposes = {
+            "estimates.csv": "the estimates of every part, with their intervals",
+            "plot.png": f"{views[0].shows} of the largest parts",
+        }
         self.views = tuple(views)
         self._largest = sorted(
             range(len(views)), key=lambda i: -views[i].release.num_reports

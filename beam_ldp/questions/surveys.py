@@ -21,6 +21,7 @@ from beam_ldp.planning.questions import (
     rare_errors,
 )
 from beam_ldp.questions.base import Asked, Choice, Part, Rows
+from beam_ldp.questions.bins import tree_digest
 from beam_ldp.questions.columns import MAX_VALUE_BYTES
 from beam_ldp.questions.encoders import (
     LevelsEncoder,
@@ -31,6 +32,8 @@ from beam_ldp.questions.encoders import (
 )
 from beam_ldp.questions.frequencies import postprocessed, target_of
 from beam_ldp.questions.frequency_view import FrequencyView
+from beam_ldp.questions.published import Published, names_in
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
@@ -39,7 +42,6 @@ from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
-    from beam_ldp.questions.on_devices import DeviceQuestion
     from beam_ldp.settings import Privacy
     from beam_ldp.settings.job import Job
 
@@ -138,7 +140,7 @@ class LevelsQuestion:
     @property
     def digest(self) -> bytes:
         """16 bytes that identify the bins and the tree over them."""
-        return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
+        return tree_digest(self.tree)
 
     def check(self, sizes: Sequence[int | None]) -> None:
         """A ValueError if levels are not of the sizes that are expected."""
@@ -185,6 +187,43 @@ def split_release(mechanism: Questions, release: Any, names: Sequence[str]) -> l
         replace(release, question=name, estimate=estimate, answers=answered)
         for name, estimate, answered in zip(names, estimates, answers)
     ]
+
+
+@dataclass(frozen=True)
+class PublishedLists(Published):
+    """A value of a public list for each question.
+
+    Attributes:
+        columns: names of the questions.
+        lists: digest of each list, in hexadecimal.
+    """
+
+    columns: tuple[str, ...]
+    lists: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        distinct = len(set(self.columns)) == len(self.columns) == len(self.lists)
+        if not distinct or len(self.columns) < 2:
+            raise ValueError("questions must be two or more, with distinct names, each with a list")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"columns": list(self.columns), "lists": list(self.lists)}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> PublishedLists:
+        return cls(names_in(found["columns"]), names_in(found["lists"]))
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def values(self) -> bytes:
+        return digest_of(*map(bytes.fromhex, self.lists))
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, Questions) or len(randomizer.oracles) != len(self.columns):
+            raise ValueError("release terms contradict themselves: number of questions")
 
 
 # All of them, of one report a person ------------------------------------------------------------
@@ -259,10 +298,8 @@ class Survey(Asked):
             if (values[:, i] == listed.size - 1).all()
         )
 
-    def on_devices(self, job: Job, mechanism: Any) -> DeviceQuestion:
-        from beam_ldp.questions.on_devices import DeviceListsQuestion
-
-        return DeviceListsQuestion(self.columns, tuple(q.digest.hex() for q in self.questions))
+    def on_devices(self, job: Job, mechanism: Any) -> Published:
+        return PublishedLists(self.columns, tuple(q.digest.hex() for q in self.questions))
 
     # Before the data --------------------------------------------------------------------------
 

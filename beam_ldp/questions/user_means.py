@@ -16,7 +16,7 @@ from beam_ldp.questions.means import (
 )
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import NUMBER, WHOLE, Kind, setting
-from beam_ldp.settings.usage import TEXT_COLUMN, Arguments
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.wording import number
 
 if TYPE_CHECKING:  # what help need not wait for
@@ -120,7 +120,7 @@ class UserMeanQuestion(MeanQuestion):
         check_vectors(self)
 
     def bind(self, job: Job, look: Look) -> UserMeans:
-        named = self.column or (TEXT_COLUMN,)
+        named = look.columns(self.column)
         columns, dimension = look.coordinates(named, self.dimension)
         return UserMeans(
             tuple(columns),

@@ -13,11 +13,10 @@ from rich.table import Table
 
 from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.questions.base import Part, View
-from beam_ldp.questions.heavy_hitters import share
 from beam_ldp.questions.pictures import TopList, plot_top, shortened
 from beam_ldp.questions.tables import PLACE, place_columns
 from beam_ldp.randomizers.domain import OTHER
-from beam_ldp.wording import many
+from beam_ldp.wording import many, share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,9 +87,9 @@ class WordsView(View):
         asked = shortened(self.release.question, 60)
         return plot_top(self.top, f"{asked}: {many(len(self.words), 'word')} found", price)
 
-    def show(self, console: Console) -> None:
-        found, top = self.found, self.top
-        table = Table(title=self._caption, title_justify="left", header_style="bold")
+    def listed(self, caption: str) -> Table:
+        top = self.top
+        table = Table(title=caption, title_justify="left", header_style="bold")
         table.add_column("#", justify="right", style="dim")
         table.add_column("word")
         for heading in (*(() if top.truth is None else ("truth",)), *top.headings):
@@ -100,7 +99,11 @@ class WordsView(View):
             cells += [] if top.truth is None else [f"{top.truth[i]:,.0f}"]
             cells += [f"{top.estimate[i]:,.0f}", f"{top.low[i]:,.0f} … {top.high[i]:,.0f}"]
             table.add_row(*cells)
-        console.print(table)
+        return table
+
+    def show(self, console: Console) -> None:
+        found = self.found
+        console.print(self.listed(self._caption))
         value, low, high = (f"{100 * part:.1f}" for part in (
             found.rest.value, found.rest.low, found.rest.high
         ))  # fmt: skip

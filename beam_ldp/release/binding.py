@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_ldp.questions.base import Question
-from beam_ldp.questions.means import read_ranges
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release.inputs.previews import choose_fields, dimension_of, read_fields
-from beam_ldp.release.inputs.public_lists import check_groups, load_list, read_public, why
+from beam_ldp.release.inputs.public_lists import load_list
 from beam_ldp.release.inputs.sources import InputFileError
-from beam_ldp.release.job import need, section_from, settings_from, with_files
+from beam_ldp.release.job import checked_job, declared, kind_of, need, ranges_in, with_files
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
-from beam_ldp.settings.job import Job, checked
-from beam_ldp.settings.usage import Arguments, Usage
+from beam_ldp.settings.job import Job
+from beam_ldp.settings.usage import TEXT_COLUMN, Arguments, Usage
 from beam_ldp.transforms.elements.portable import PortableDomain
 
 
@@ -37,6 +36,10 @@ class FilesLook:
         """The list as workers read it."""
         return PortableDomain(domain, other)
 
+    def columns(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are named; lines of text have one, which nobody names."""
+        return named or (TEXT_COLUMN,)
+
     def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
         """Columns, and numbers per person, by a header or footer. Raises SettingError."""
         job = self.job
@@ -51,30 +54,7 @@ class FilesLook:
 
     def ranges(self, path: str) -> Mapping[str, tuple[float, float]]:
         """Of each column. Raises SettingError."""
-        try:
-            content = read_public(path)
-        except Exception as error:
-            raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
-        return read_ranges(path, content)
-
-
-def question_of(usage: Usage, given: Arguments) -> Question:
-    """What is asked, as a command or job file says it. Raises SettingError."""
-    (kind,) = {part.section for part in usage.parts if part.home == "question"}
-    need(usage, given, "source.paths", *kind.needed(given), "output.folder")
-    declared: Question = section_from(given, usage, "question", kind)
-    try:
-        return declared.settled(given)
-    except SettingError as error:
-        raise SettingError(error.said(usage.flag_of)) from None
-
-
-def checked_job(usage: Usage, given: Arguments, question: Question, *, stream: bool = False) -> Job:
-    """The job, every rule checked, before any file is looked for. Raises SettingError."""
-    job = question.filled(settings_from(given, usage, question, Job))
-    check_groups(job)
-    question.rules(job)
-    return checked(job, stream=stream)
+        return ranges_in(path)
 
 
 def run_of(usage: Usage, given: Arguments, question: Question) -> Run:
@@ -89,4 +69,5 @@ def bound(usage: Usage, given: Arguments) -> Run:
     Raises:
         SettingError: if that does not fit the flags.
     """
-    return run_of(usage, given, question_of(usage, given))
+    need(usage, given, "source.paths", *kind_of(usage).needed(given), "output.folder")
+    return run_of(usage, given, declared(usage, given))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from beam_ldp.questions.base import Question
+from beam_ldp.questions.means import read_ranges
+from beam_ldp.release.inputs.public_lists import check_groups, read_public, why
 from beam_ldp.settings import (
     Charge,
     Mechanism,
@@ -19,7 +22,7 @@ from beam_ldp.settings import (
     Shuffling,
     Source,
 )
-from beam_ldp.settings.job import J
+from beam_ldp.settings.job import J, Job, checked
 from beam_ldp.settings.usage import Arguments, Usage
 
 _SECTIONS: dict[str, tuple[tuple[str, type], ...]] = {
@@ -160,3 +163,35 @@ def _format_of(source: Source, files: Sequence[tuple[str, int]]) -> str:
             "be told from the file extensions"
         )
     return str(found.pop())
+
+
+def ranges_in(path: str) -> Mapping[str, tuple[float, float]]:
+    """The public range of each column, as a file lists them. Raises SettingError."""
+    try:
+        content = read_public(path)
+    except Exception as error:
+        raise SettingError(f"--ranges {path}: cannot be read ({why(error)})") from None
+    return read_ranges(path, content)
+
+
+def kind_of(usage: Usage) -> type[Question]:
+    """What a command asks."""
+    (kind,) = {part.section for part in usage.parts if part.home == "question"}
+    return kind
+
+
+def declared(usage: Usage, given: Arguments, kind: type[Question] | None = None) -> Question:
+    """The question as a command or job file says it. Raises SettingError."""
+    found: Question = section_from(given, usage, "question", kind or kind_of(usage))
+    try:
+        return found.settled(given)
+    except SettingError as error:
+        raise SettingError(error.said(usage.flag_of)) from None
+
+
+def checked_job(usage: Usage, given: Arguments, question: Question, *, stream: bool = False) -> Job:
+    """The job, every rule checked, before any file is looked for. Raises SettingError."""
+    job = question.filled(settings_from(given, usage, question, Job))
+    check_groups(job)
+    question.rules(job)
+    return checked(job, stream=stream)

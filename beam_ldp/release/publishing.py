@@ -139,7 +139,8 @@ def said_of_another(settings: ChargeSettings, one_round: bool, keyed: bool) -> s
     if settings.noise.frozen_values and one_round:
         return "the same reports cost nothing more, others are priced with them"
     drawn_here = settings.noise.key_file is not None
-    if not (drawn_here or getattr(settings, "leveled", False)):  # no digest: devices have the key
+    leveled = getattr(getattr(settings, "collected", None), "leveled", False)
+    if not (drawn_here or leveled):  # no digest: devices have the key
         return "refused without --frozen-values: only the devices know whether a value changed"
     if settings.charge.people_store is not None and one_round:
         return (

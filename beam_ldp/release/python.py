@@ -27,6 +27,7 @@ from beam_ldp.questions.base import View
 from beam_ldp.randomizers.domain import Domain, written
 from beam_ldp.release import runner
 from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.release.inputs.tables import arrow_table, held
 from beam_ldp.release.job_monitor import JobError
@@ -34,8 +35,6 @@ from beam_ldp.release.outputs import FINISHED, OutputError
 from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.statement import statement
 from beam_ldp.release.tables import price_table
-from beam_ldp.release.usage import frequency, mean, user_mean
-from beam_ldp.release.usage import heavy_hitters as heavy_hitters_usage
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import Setting, nearest, read_setting
 from beam_ldp.settings.job import LEDGER_VARIABLE
@@ -289,7 +288,7 @@ def frequencies(
         told.setdefault("other_label", domain.other)
     lists_told = {"domain": of_python(domain), "groups": told.get("groups")}
     with _lists(lists_told, told) as lists:
-        return _release(frequency.USAGE, data, told | lists, output, quiet)
+        return _release(usage_of("frequency"), data, told | lists, output, quiet)
 
 
 @_spelled(OfMeans)
@@ -326,7 +325,7 @@ def means(
     """
     told = _in_ranges({"column": columns, **settings}, ranges)
     with _lists({"groups": told.get("groups")}, told) as lists:
-        return _release(mean.USAGE, data, told | lists, output, quiet)
+        return _release(usage_of("mean"), data, told | lists, output, quiet)
 
 
 @_spelled(OfUserMeans)
@@ -351,7 +350,7 @@ def user_means(
             `beam-ldp user-mean --help-all`. `user_id` is needed.
     """
     told = _in_ranges({"column": columns, **settings}, ranges)
-    return _release(user_mean.USAGE, data, told, output, quiet)
+    return _release(usage_of("user_mean"), data, told, output, quiet)
 
 
 @_spelled(OfHeavyHitters)
@@ -376,7 +375,7 @@ def heavy_hitters(
             and `beam-ldp heavy-hitters --help-all`.
     """
     told = of_python({"column": column, **settings})
-    return _release(heavy_hitters_usage.USAGE, data, told, output, quiet)
+    return _release(usage_of("heavy_hitters"), data, told, output, quiet)
 
 
 def _in_ranges(told: Mapping[str, Any], ranges: Any) -> dict[str, Any]:

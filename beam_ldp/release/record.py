@@ -11,6 +11,7 @@ from beam_ldp.accounting.certificates import certified
 from beam_ldp.wording import number
 
 SCHEMA_VERSION = 1
+NOT_WRITTEN = ("kind", "collected", "details")  # fields that privacy.json has not, by their names
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class PrivacyRecord:
         for name, value in {**told, **self.details}.items():
             if isinstance(value, float) and not math.isfinite(value):
                 value = None
-            if name not in ("kind", "collected", "details"):
+            if name not in NOT_WRITTEN:
                 found[name] = list(value) if isinstance(value, tuple) else value
         found["neighbours"] = "replace-one"
         found["participation_protected"] = False

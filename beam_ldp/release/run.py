@@ -12,21 +12,19 @@ import apache_beam as beam
 from rich.console import Console
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.questions.base import Asked, Choice, Rows, View, finite
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.questions.base import View
+from beam_ldp.questions.parts import PartsView
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release import beam_job
 from beam_ldp.release import worker_results as results
 from beam_ldp.release.charging import NoCharge
-from beam_ldp.release.gates import gate_estimates, gate_length, gate_reports, weak_warnings
-from beam_ldp.release.inputs.public_lists import load_list
+from beam_ldp.release.gates import gate_estimates, gate_length, gate_reports
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.release.job_monitor import rows_read
 from beam_ldp.release.parts import Parts, gate_parts, part_facts
+from beam_ldp.release.planned import PlannedRun
 from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.settings import SettingError
-from beam_ldp.settings.job import Job
-from beam_ldp.settings.usage import Usage
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.encode import Encode
 from beam_ldp.transforms.device.keyed import PeopleFolder
@@ -35,40 +33,19 @@ from beam_ldp.transforms.elements.stages import element_of
 from beam_ldp.transforms.queries import encode
 
 
-class Run:
+class Run(PlannedRun):
     """A release, from its job to what is shown of it.
 
     Args:
-        usage: the command, whose flags messages name.
-        job: the checked settings.
-        asked: the question, bound to what the job's files say.
+        usage, job, asked: as of `PlannedRun`.
 
     Attributes:
-        declared: the question, before a mechanism was chosen.
         people: where hashes of the people asked are left, once a budget was reserved.
         publication: name of the folder in it for hashes of their memoized reports.
     """
 
     people: PeopleFolder | None = None
     publication: str = ""
-
-    def __init__(self, usage: Usage, job: Job, asked: Asked) -> None:
-        self.usage, self.job, self.declared = usage, job, asked
-
-    @property
-    def name(self) -> str:
-        """The command."""
-        return self.usage.name
-
-    @cached_property
-    def choice(self) -> Choice:
-        """What devices run, with its expected price and error. Raises SettingError."""
-        return self.declared.choose(self.job)
-
-    @cached_property
-    def asked(self) -> Asked:
-        """The question as the chosen mechanism answers it."""
-        return self.declared.planned(self.choice)
 
     @cached_property
     def run_id(self) -> str:
@@ -80,48 +57,6 @@ class Run:
     def memoized(self) -> bool:
         """Whether the same reports may have been published before."""
         return self.job.noise.memoized
-
-    # Before the data --------------------------------------------------------------------------
-
-    def price_among(self, num_reports: int) -> Price | None:
-        """The price if so many arrive."""
-        return self.asked.price_among(self.job, self.choice, num_reports)
-
-    @property
-    def worst_price(self) -> Price | None:
-        """The price if only `min_reports` arrive: what a budget sets aside."""
-        return self.price_among(self.job.min_reports)
-
-    def inputs(self) -> Rows:
-        """What a plan says about the public inputs."""
-        found = self.declared.inputs(self.job)
-        if self.groups is not None:
-            listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
-            found.append(("groups", f"column {self.job.people.group_by}: {listed}"))
-        return found
-
-    @cached_property
-    def groups(self) -> Domain | None:
-        """The public list of groups of a file, if there is one. Raises SettingError."""
-        groups = self.job.people.groups
-        return load_list("--groups", groups) if isinstance(groups, str) else None
-
-    def as_json(self) -> dict[str, Any]:
-        """What the release would be, for programs."""
-        job, choice = self.job, self.choice
-        bound = None if choice.price is None else choice.price.bound
-        return {
-            "mechanism": choice.mechanism.to_config(),
-            "local_epsilon": None if bound is None else finite(choice.mechanism.local_epsilon),
-            "epsilon": None if bound is None else float(bound),
-            "delta": job.privacy.delta,
-            "num_reports": choice.num_reports,
-            "min_reports": job.min_reports,
-            "bits_per_report": choice.mechanism.bits_per_report,
-            "predicted_standard_error": choice.predicted_error,
-            "warnings": list(weak_warnings(choice.mechanism, job)),
-            **self.asked.expected_as_json(job, choice),
-        }
 
     def uncharged(self) -> NoCharge | None:
         """What stands for a charge where another run was charged for this one; else None."""
@@ -296,9 +231,13 @@ class Run:
 
     def view(self, release: Release, truth: Any = None) -> View:
         """The release, ready to be shown."""
-        if isinstance(release, Parts):
-            return self.asked.view_of_parts(self.job, self.choice, release)
-        return self.asked.view(self.job, self.choice, release, truth)
+        job, choice = self.job, self.choice
+        if not isinstance(release, Parts):
+            return self.asked.view(job, choice, release, truth)
+        together = self.asked.view_of_parts(job, choice, release)
+        if together is not None:
+            return together
+        return PartsView(release, [self.asked.view(job, choice, one) for one in release.releases])
 
     def conclude(self, view: View) -> None:
         """What is decided and then holds, once everything else is known.

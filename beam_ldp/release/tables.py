@@ -15,7 +15,7 @@ from beam_ldp.settings.sections import odds
 from beam_ldp.wording import many, number, promise
 
 if TYPE_CHECKING:
-    from beam_ldp.release.run import Run
+    from beam_ldp.release.planned import PlannedRun
 
 
 def price_table(record: PrivacyRecord) -> Table:
@@ -28,7 +28,7 @@ def price_table(record: PrivacyRecord) -> Table:
     return table
 
 
-def plan_table(run: Run) -> Table:
+def plan_table(run: PlannedRun) -> Table:
     """What would run, what it would cost, and how accurate it would be."""
     job, choice, randomizer = run.job, run.choice, run.choice.mechanism
     table = Table(title="Plan (nothing was run)", title_justify="left", show_header=False)

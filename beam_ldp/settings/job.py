@@ -112,7 +112,7 @@ class Job:
     def sampling(self) -> Literal["fixed", "iid"]:
         """What errors allow for: the draw of one row of each person, where there may be several."""
         if self.collected is not None:
-            return self.collected.sampling  # type: ignore[no-any-return]
+            return self.collected.sampling
         one_row = getattr(self.question, "one_row_each", False)
         return "fixed" if self.people.id is None or one_row else "iid"
 

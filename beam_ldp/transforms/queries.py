@@ -46,10 +46,9 @@ def estimator(
     """Sums to `Release`s."""
     if asked.estimates == "level":
         return beam.ParDo(EstimateLevel(*asked.level)).with_output_types(Release)
-    kind, own = EstimateFrequencies, {}
-    if asked.estimates == "mean":
-        kind, own = EstimateMean, {"ranges": asked.ranges}
-    return kind(
+    kind: Any = EstimateMean if asked.estimates == "mean" else EstimateFrequencies
+    own = {"ranges": asked.ranges} if asked.estimates == "mean" else {}
+    made: beam.PTransform = kind(
         mechanism,
         min_reports=min_reports,
         sampling=sampling,
@@ -57,6 +56,7 @@ def estimator(
         permanent=permanent,
         **own,
     )
+    return made
 
 
 def split(asked: Asked, mechanism: Any, releases: beam.PCollection) -> beam.PCollection:

@@ -17,12 +17,11 @@ from beam_ldp.pipelines.devices.values import (
 )
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import mean, randomize
-from beam_ldp.questions.means import MeanQuestion
-from beam_ldp.questions.on_devices import DeviceSharesQuestion
+from beam_ldp.questions.means import MeanQuestion, PublishedShares
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.release.binding import FilesLook, checked_job, run_of
+from beam_ldp.release.binding import FilesLook, run_of
 from beam_ldp.release.devices.release_file import ReleaseFile
-from beam_ldp.release.job import need, section_from
+from beam_ldp.release.job import checked_job, declared, need
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.usage import Arguments
@@ -41,7 +40,7 @@ def publish(given: Arguments, console: Console) -> int:
     refuse_rows(usage, given, "a mean of rows")
     need(usage, given, "question.column", "privacy.delta", "release.dataset", "release.id",
          "output.folder")  # fmt: skip
-    question = section_from(given, usage, "question", MeanQuestion).settled(given)
+    question = declared(usage, given, MeanQuestion)
     job = checked_job(usage, given, question)
     need_a_row_of_each(job.people)
     run = Run(usage, job, question.bind(job, PublishedLook(job)))
@@ -95,7 +94,7 @@ class ShareValues(DeviceValues):
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
         asked = release.asked
-        assert isinstance(asked, DeviceSharesQuestion)
+        assert isinstance(asked, PublishedShares)
         usage = randomize.USAGE
         refuse_decided(given, _TAKEN, "shares")
         need(usage, given, "source.paths", "output.folder")
@@ -110,7 +109,7 @@ class ShareValues(DeviceValues):
         check_new(given["output"]["folder"])
         self.release = release
         told = self._told(given, asked)
-        question = section_from(told, usage, "question", MeanQuestion).settled(told)
+        question = declared(usage, told, MeanQuestion)
         self.run = run_of(usage, told, question)
         found, rule = self.run.declared.labels, bounding_of(self.job.people)
         assert release.coordinates is not None
@@ -121,7 +120,7 @@ class ShareValues(DeviceValues):
                 f"--user-id: {path} has the rule {self.identity.bounding!r}, and not {rule!r}"
             )
 
-    def _told(self, given: Arguments, asked: DeviceSharesQuestion) -> Arguments:
+    def _told(self, given: Arguments, asked: PublishedShares) -> Arguments:
         """The flags, with what the question says."""
         randomizer, identity = self.release.terms.randomizer, self.identity
         assert isinstance(randomizer, MeanRandomizer)

@@ -10,16 +10,12 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.commands import asked_on_devices, loaded
 from beam_ldp.pipelines.devices.recovery import with_recover_key
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.questions.base import Choice, Question
-from beam_ldp.questions.frequencies import FrequencyQuestion
-from beam_ldp.questions.means import MeanQuestion
-from beam_ldp.questions.on_devices import (
-    DeviceQuestion,
-    DeviceSharesQuestion,
-)
+from beam_ldp.questions.frequency import FrequencyQuestion
+from beam_ldp.questions.means import MeanQuestion, PublishedShares
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
@@ -28,8 +24,9 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.release.binding import run_of
+from beam_ldp.release.commands import asked_on_devices, loaded
 from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
-from beam_ldp.release.job import absolute, need, section_from
+from beam_ldp.release.job import absolute, declared, need
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
@@ -87,14 +84,14 @@ def check(given: Arguments) -> DeviceValues:
 def _run(given: Arguments, kind: type[Question]) -> Run:
     """The release that `frequency` or `mean` would make of these flags. Raises SettingError."""
     need(USAGE, given, "source.paths", "output.folder", *kind.needed(given))
-    return run_of(USAGE, given, section_from(given, USAGE, "question", kind).settled(given))
+    return run_of(USAGE, given, declared(USAGE, given, kind))
 
 
 def _as_published(given: Arguments) -> DeviceValues:
     """What answers a question that was published."""
     path = given["release"]["release"]
     release = load_release(path)
-    made: DeviceValues = loaded((release.asked or DeviceQuestion).answered_by)(given, release)
+    made: DeviceValues = loaded((release.asked or Published).answered_by)(given, release)
     return made
 
 
@@ -322,7 +319,7 @@ def release_of(
     """A release as devices and collector agree upon it. Raises SettingError."""
     job, mechanism = run.job, run.choice.mechanism
     wire = run.asked.on_devices(job, mechanism)
-    if isinstance(wire, DeviceSharesQuestion) and reports_per_envelope != 1:
+    if isinstance(wire, PublishedShares) and reports_per_envelope != 1:
         raise SettingError(
             "--reports-per-envelope must be 1 for shares: an envelope is all that one person "
             "sends, and counts whole or not"
@@ -335,7 +332,7 @@ def release_of(
         job.sampling,
         None if labels is None else Coordinates(labels, run.asked.ranges),
         job.people.group_by,
-        None if groups is None else groups.digest,
+        groups.digest if isinstance(groups, Domain) else None,
         wire,
     )
 
@@ -345,7 +342,7 @@ def terms_of(
     randomizer: LocalRandomizer,
     reports_per_envelope: int,
     readers: Readers | None = None,
-    asked: DeviceQuestion | None = None,
+    asked: Published | None = None,
 ) -> ReleaseTerms:
     """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags;
     with readers of several levels it is committed to their secret, and where more is `asked` than

@@ -15,18 +15,17 @@ from beam_ldp.pipelines.devices.values import MANY, DeviceValues, is_there
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.usage import heavy_hitters, randomize
 from beam_ldp.questions.base import Choice
-from beam_ldp.questions.heavy_hitters import HeavyWords, WordQuestion
-from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
+from beam_ldp.questions.heavy_hitters import HeavyWords, PublishedWords, WordQuestion, search_of
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
 from beam_ldp.release import outputs
-from beam_ldp.release.binding import FilesLook, checked_job
+from beam_ldp.release.binding import FilesLook
 from beam_ldp.release.devices.release_file import (
     RELEASE_FILE,
     ReleaseFile,
     load_release,
     release_of_level,
 )
-from beam_ldp.release.job import need, section_from, settings_from, with_files
+from beam_ldp.release.job import checked_job, declared, need, settings_from, with_files
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
@@ -50,12 +49,12 @@ def publish(given: Arguments, console: Console) -> int:
     _check_published(given)
     given = Arguments({"question": {"assignment": "visible"}}, []).over(given)
     need(usage, given, "privacy.local_epsilon")
-    question = section_from(given, usage, "question", WordQuestion).settled(given)
+    question = declared(usage, given, WordQuestion)
     job = checked_job(usage, given, question)
     run = Run(usage, job, question.bind(job, FilesLook(job)))
     need_a_row_of_each(job.people)
     protocol = run.choice.mechanism
-    asked = DeviceWordsQuestion.first(
+    asked = PublishedWords.first(
         run.asked.columns[0], protocol, job.min_reports, job.privacy.honest_fraction
     )
     unit = job.charge.privacy_unit
@@ -118,7 +117,7 @@ class WordValues(DeviceValues):
                     "with a search"
                 )
         path = given["release"]["release"]
-        if not isinstance(release.asked, DeviceWordsQuestion):
+        if not isinstance(release.asked, PublishedWords):
             raise SettingError(f"--release {path}: not a question that was published for devices")
         self.asked, self.release = release.asked, release
         job = self._job(given)

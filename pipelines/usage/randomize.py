@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beam_ldp.release.usage.frequency import FrequencyQuestion
-from beam_ldp.release.usage.mean import MeanQuestion
+from beam_ldp.questions.frequency import FrequencyQuestion
+from beam_ldp.questions.means import MeanQuestion
 from beam_ldp.settings.fields import COUNT, WHOLE, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,

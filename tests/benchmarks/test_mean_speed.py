@@ -22,9 +22,9 @@ def test_messages_take_no_longer_than_their_target(case):
 
 @pytest.mark.e2e
 def test_the_program_writes_its_files(tmp_path, monkeypatch, capsys):
-    small = PrivUnit(20, 2.0)
-    monkeypatch.setattr(speed, "CASES", (speed.Case("PrivUnit", small, 10, 12, 59),))
-    monkeypatch.setattr(speed, "MESSAGE_CASES", (("LInfMean", LInfMean(20, 2.0), 10),))
+    case = speed.Case("PrivUnit", lambda: PrivUnit(20, 2.0), 10, 12, 59)
+    monkeypatch.setattr(speed, "CASES", (case,))
+    monkeypatch.setattr(speed, "MESSAGE_CASES", (("LInfMean", lambda: LInfMean(20, 2.0), 10),))
     speed.main(["--repeat", "1", "--output", str(tmp_path)])
     shown = capsys.readouterr().out
     assert "(12) | 59 |" in shown

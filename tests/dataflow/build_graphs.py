@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import beam_ldp
-from beam_ldp.decisions.commands.bandit.advance import OpenBatch
+from beam_ldp.decisions.bandit_advance import OpenBatch
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.mean import Mean

@@ -43,7 +43,7 @@ def parameters() -> dict[str, dict[str, Any]]:
 def program_flags() -> dict[str, dict[str, Any]]:
     """The flags of the installed program, as it names them itself."""
     code = (
-        "import json; from beam_ldp.release.usage.frequency import USAGE;"
+        "import json; from beam_ldp.pipelines.usage.frequency import USAGE;"
         "print(json.dumps({'--' + about.flag: {'choices': list(about.choices) or None} "
         "for _, _, about in USAGE}))"
     )

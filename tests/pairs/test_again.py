@@ -20,8 +20,9 @@ from beam_ldp.ledger import audit
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.release import charging, checks, reserving, runner
+from beam_ldp.release import charging, reserving, runner
 from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.run import Run
 from tests.pairs.test_steps import Killed, end_at, meanwhile
 from tests.pairs.world import FREQUENCY, World, instead
 
@@ -115,10 +116,8 @@ def test_a_check_does_not_count_the_charge_twice_that_a_run_goes_on_under(world:
     end_at(world, flags, ESTIMATE, "out")
 
     def said(*more: str) -> str:
-        given = read_flags(
-            FREQUENCY.question.usage, [*flags, f"--output={world.folder}/out", *more]
-        )
-        (found,) = [f for f in checks.of_program("frequency", given) if f.check == "budget"]
+        given = read_flags(FREQUENCY.program.usage, [*flags, f"--output={world.folder}/out", *more])
+        (found,) = [f for f in programs.checks_of("frequency", given) if f.check == "budget"]
         return f"{found.status}: {found.said}"
 
     assert said().endswith("was started before and is charged: it goes on, for free")
@@ -137,8 +136,8 @@ def test_a_job_server_that_is_killed_leaves_what_finalize_needs(
         raise JobError("the job server does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner.job, "ends_with_launcher", lambda *_: not elsewhere)
-        patch.setattr(FREQUENCY.question, "collect", lost)
+        patch.setattr(runner.beam_job, "ends_with_launcher", lambda *_: not elsewhere)
+        patch.setattr(Run, "collect", lost)
         flags = world.flags(FREQUENCY, memoized=False, tags=False)
         assert world.publish(FREQUENCY, "out", flags) != programs.DONE
     assert world.ledger.charge("nightly").status == "reserved"
@@ -158,7 +157,7 @@ def test_the_same_command_twice_at_once(
 ) -> None:
     flags = instead(world.flags(FREQUENCY, tags=False), run_id=None)
     again: Callable[[], Any] = lambda: programs.run_flags(  # noqa: E731
-        FREQUENCY.question,
+        FREQUENCY.program,
         [*flags, f"--output={world.folder}/{output}"],
         runner.Console(quiet=True),
     )[0]

@@ -43,7 +43,7 @@ def store() -> Iterator[None]:
 
 def publish(world: World, output: str) -> int:
     flags = [*world.flags(FREQUENCY, memoized=False, tags=False), f"--output={output}"]
-    return programs.run_flags(FREQUENCY.question, flags, runner.Console(quiet=True))[0]
+    return programs.run_flags(FREQUENCY.program, flags, runner.Console(quiet=True))[0]
 
 
 def finalize(world: World, output: str) -> tuple[int, str]:

@@ -18,8 +18,7 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import check, programs
-from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines import check, frequency, programs
 
 pytestmark = pytest.mark.e2e
 
@@ -77,7 +76,10 @@ def publish(
 ) -> tuple[int, str]:
     console = Console(width=1000, file=io.StringIO())
     code, _ = programs.run_flags(
-        Frequency, [*flags(folder, name, output, memoized), *more], console, shown=False
+        frequency.PROGRAM,
+        [*flags(folder, name, output, memoized), *more],
+        console,
+        shown=False,
     )
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 

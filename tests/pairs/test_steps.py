@@ -20,7 +20,7 @@ from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.release import charging, outputs, runner
 from beam_ldp.release.interrupted_runs import Note
-from tests.pairs.world import FREQUENCY, World, instead
+from tests.pairs.world import FREQUENCY, Program, World, instead
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "nothing was read": (runner.job, "run_pipeline"),
+    "nothing was read": (runner.beam_job, "run_pipeline"),
     "an estimate left the workers": (runner, "gate_bad_rows"),
     "it is finished": (charging, "settle"),
     "it is settled": (outputs.OutputFolder, "publish"),
@@ -50,12 +50,7 @@ def end_at(world: World, flags: list[str], step: str, output: str = "first") -> 
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        if step == "nothing was read":
-            from beam_ldp.release import beam_job as job
-
-            patch.setattr(job, "run_pipeline", die)
-        else:
-            patch.setattr(*STEPS[step], die)
+        patch.setattr(*STEPS[step], die)
         patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
         with pytest.raises(Killed):
             world.publish(FREQUENCY, output, flags)
@@ -157,15 +152,15 @@ def test_the_ledger_is_away_before_anything_is_read(
 
 
 def test_a_second_publication_whose_ledger_is_away(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    first: Callable[[Program], World], tmp_path: Path
 ) -> None:
     """Other people: finished, kept, and charged for before it appears."""
+    world = first(FREQUENCY).copy(tmp_path / "world")
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     spent = world.ledger.status("them").spent
     for i in range(40):
         world.people[10_000 + i] = world.people.pop(i)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BudgetLedger, "republish", away)
         assert world.publish(FREQUENCY, "second", flags) == programs.NOTHING_RELEASED
     world.check(FREQUENCY)
@@ -216,7 +211,7 @@ def test_the_same_run_twice_at_once_with_one_output(
     flags = world.flags(FREQUENCY)
     out = [*flags, f"--output={world.folder}/first"]
     second = meanwhile(
-        patch, lambda: programs.run_flags(FREQUENCY.question, out, runner.Console(quiet=True))[0]
+        patch, lambda: programs.run_flags(FREQUENCY.program, out, runner.Console(quiet=True))[0]
     )
     assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     assert second() == [programs.MISUSED]
@@ -244,10 +239,12 @@ def test_two_runs_of_one_release_at_once(world: World, patch: pytest.MonkeyPatch
     world.check(FREQUENCY)
 
 
-def test_two_second_publications_at_once(world: World, patch: pytest.MonkeyPatch) -> None:
+def test_two_second_publications_at_once(
+    first: Callable[[Program], World], tmp_path: Path, patch: pytest.MonkeyPatch
+) -> None:
     """Each would be priced without the other: the one that comes too late is refused."""
+    world = first(FREQUENCY).copy(tmp_path / "world")
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
 
     def exchange(start: int) -> None:
         for i in range(start, start + 40):

@@ -22,13 +22,8 @@ from rich.console import Console
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.heavy_hitters import FrequentWords
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.user_mean import UserLevelMean
+from beam_ldp.pipelines import frequency, heavy_hitters, mean, programs, user_mean
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.release.question import Question
 
 DELTA = 1e-6
 PEOPLE = 400
@@ -41,7 +36,7 @@ class Program:
 
     Attributes:
         name: for people.
-        question: the program.
+        program: what the command line runs.
         asks: the flags that say what is asked; `{0}` is the folder.
         columns: what of a person is asked.
         rows_each: rows of each person.
@@ -49,7 +44,7 @@ class Program:
     """
 
     name: str
-    question: type[Question]
+    program: programs.Program
     asks: tuple[str, ...]
     columns: tuple[str, ...]
     rows_each: int = 1
@@ -58,21 +53,23 @@ class Program:
 
 FREQUENCY = Program(
     "frequency",
-    Frequency,
+    frequency.PROGRAM,
     ("--column=hair", "--domain={0}/hair.txt", "--local-epsilon=2"),
     ("hair",),
 )
 QUESTIONS = Program(
     "several questions",
-    Frequency,
+    frequency.PROGRAM,
     ("--column=hair", "--domain={0}/hair.txt", "--column=eyes", "--domain={0}/eyes.txt",
      "--local-epsilon=2"),
     ("hair", "eyes"),
 )  # fmt: skip
-MEAN = Program("mean", Mean, ("--column=age", "--range", "0", "100", "--local-epsilon=2"), ("age",))
+MEAN = Program(
+    "mean", mean.PROGRAM, ("--column=age", "--range", "0", "100", "--local-epsilon=2"), ("age",)
+)
 USER_MEAN = Program(
     "user-mean",
-    UserLevelMean,
+    user_mean.PROGRAM,
     ("--column=age", "--range", "0", "100", "--local-epsilon=2", "--rows-per-user=2",
      "--sigma=1"),
     ("age",),
@@ -80,19 +77,19 @@ USER_MEAN = Program(
 )  # fmt: skip
 WORDS = Program(
     "heavy-hitters",
-    FrequentWords,
+    heavy_hitters.PROGRAM,
     ("--column=hair", "--max-bytes=4", "--code-bits=22", "--local-epsilon=6"),
     ("hair",),
 )
 EVERY_QUESTION = Program(
-    "all questions", Frequency, (*QUESTIONS.asks, "--design=all"), ("hair", "eyes")
+    "all questions", frequency.PROGRAM, (*QUESTIONS.asks, "--design=all"), ("hair", "eyes")
 )
 GROUPS = Program(
-    "groups", Frequency, (*FREQUENCY.asks, "--group-by=town", "--groups={0}/towns.txt"),
+    "groups", frequency.PROGRAM, (*FREQUENCY.asks, "--group-by=town", "--groups={0}/towns.txt"),
     ("hair",), groups="town",
 )  # fmt: skip
 GROUPED_QUESTIONS = Program(
-    "questions in groups", Frequency, (*EVERY_QUESTION.asks, *GROUPS.asks[-2:]),
+    "questions in groups", frequency.PROGRAM, (*EVERY_QUESTION.asks, *GROUPS.asks[-2:]),
     ("hair", "eyes"), groups="town",
 )  # fmt: skip
 PROGRAMS = (FREQUENCY, QUESTIONS, MEAN, USER_MEAN, WORDS)
@@ -186,7 +183,7 @@ class World:
         before = out.exists()
         try:
             code, _ = programs.run_flags(
-                program.question, [*flags, f"--output={out}"], _QUIET, shown=False
+                program.program, [*flags, f"--output={out}"], _QUIET, shown=False
             )
         finally:
             if out.exists() and not before:

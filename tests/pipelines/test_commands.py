@@ -11,9 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.pipelines import check, commands, job_files, job_runs
+from beam_ldp.pipelines import check, job_runs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
+from beam_ldp.release import commands, job_files
 from beam_ldp.settings.usage import Usage
 
 pytestmark = pytest.mark.exact

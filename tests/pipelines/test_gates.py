@@ -14,7 +14,6 @@ from rich.console import Console
 
 from beam_ldp.accounting import PrivacyBound, shuffled_event
 from beam_ldp.accounting.prices import Price, price_as_json, price_of
-from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release.gates import (
@@ -27,6 +26,7 @@ from beam_ldp.release.gates import (
     weak_warnings,
 )
 from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.parts import Parts, gate_parts
 from beam_ldp.release.worker_results import bad_row_lines
 from beam_ldp.settings import Noise, Output, People, Privacy, Shuffling, Source
 from beam_ldp.settings.job import Job

@@ -19,17 +19,11 @@ import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 
-from beam_ldp.pipelines.frequencies.answer import estimate_table
+from beam_ldp.questions.frequency_view import estimate_table
+from beam_ldp.questions.tables import as_csv
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.release import outputs
-from beam_ldp.release.outputs import (
-    MANIFEST,
-    OutputError,
-    OutputFolder,
-    as_csv,
-    as_json,
-    as_parquet,
-)
+from beam_ldp.release.outputs import MANIFEST, OutputError, OutputFolder, as_json, as_parquet
 
 COLUMNS = [
     "question", "group", "window_start", "window_end", "value",

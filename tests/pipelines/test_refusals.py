@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
-from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines import frequency, programs
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.questions.frequencies import Frequencies
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release import runner
 from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.release.outputs import FolderWriter
-from beam_ldp.release.planner import Choice
+from beam_ldp.release.run import Run
 from beam_ldp.release.streams.job import check_stream
-from beam_ldp.release.usage.frequency import USAGE
 from beam_ldp.release.worker_results import WorkerResults
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
@@ -80,27 +81,28 @@ def colours(tmp_path: Path) -> list[str]:
             "--mechanism=KRandomizedResponse", f"--output={tmp_path}/new/out"]  # fmt: skip
 
 
-def made_up(choice: Choice) -> WorkerResults:
-    estimate = choice.mechanism.estimate(np.array([40, 35, 25]), 100)
-    event, config = shuffled_event(choice.mechanism, 100), choice.mechanism.to_config()
+def made_up(run: Run, *_: Any) -> WorkerResults:
+    oracle = run.choice.mechanism
+    estimate = oracle.estimate(np.array([40, 35, 25]), 100)
+    event, config = shuffled_event(oracle, 100), oracle.to_config()
     release = Release(estimate, 100, ran=event, mechanism=config, smallest_batch=100)
     return WorkerResults([release], [], b"")
 
 
 @pytest.fixture
 def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequency.Frequency, "collect", lambda self, choice, *rest: made_up(choice))
+    monkeypatch.setattr(Run, "collect", made_up)
 
 
 @pytest.mark.usefixtures("without_a_job")
 @pytest.mark.parametrize(
     ("place", "name", "whole"),
     [
-        (runner.programs, "read_flags", False),
-        (frequency.Frequency, "choose", False),
+        (programs, "read_flags", False),
+        (Frequencies, "choose", False),
         (runner.reserving, "reserve", False),
-        (frequency.Frequency, "collect", False),
-        (frequency.Frequency, "gate", False),
+        (Run, "collect", False),
+        (Run, "gate", False),
         (runner, "gate_price", False),
         (runner.outputs, "as_parquet", False),
         (runner, "statement", False),
@@ -108,7 +110,7 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         (runner.publishing, "publish", False),
         (runner, "count_people", True),
         (runner, "log_run", True),
-        (runner, "show", True),
+        (programs, "show", True),
     ],
 )
 def test_an_interrupt_leaves_a_whole_output_or_none(
@@ -154,12 +156,12 @@ def test_of_two_programs_with_one_output_the_later_is_refused(
 ) -> None:
     """The other one finishes while this one's job runs; its files stay as they are."""
 
-    def late(self: Any, choice: Choice, *_: Any) -> WorkerResults:
-        monkeypatch.setattr(frequency.Frequency, "collect", lambda self, c, *rest: made_up(c))
+    def late(run: Run, *_: Any) -> WorkerResults:
+        monkeypatch.setattr(Run, "collect", made_up)
         assert frequency.main(colours) == DONE
-        return made_up(choice)
+        return made_up(run)
 
-    monkeypatch.setattr(frequency.Frequency, "collect", late)
+    monkeypatch.setattr(Run, "collect", late)
     assert frequency.main(colours) == MISUSED
     assert "exists; --overwrite replaces it" in capsys.readouterr().err.replace("\n", " ")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]

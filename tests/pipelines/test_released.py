@@ -21,12 +21,12 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import mean as mean_program
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.usage import frequency, heavy_hitters, mean, user_mean
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release import charging
 from beam_ldp.release import python as released
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.release.inputs.tables import arrow_table, held
-from beam_ldp.release.usage import frequency, heavy_hitters, mean, user_mean
 from tests.packaging.doc_blocks import BLOCK
 
 pytestmark = pytest.mark.e2e

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from beam_ldp.pipelines.means.user_choice import UserMeanRecord
-from beam_ldp.release.record import MeanRecord, PrivacyRecord
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.statement import statement
 from beam_ldp.release.tables import price_table
 
@@ -47,8 +46,9 @@ SIMULATED = replace(RECORD, simulated=True, local_epsilon=None, epsilon=None, ep
                     epsilon_class_lower=None)  # fmt: skip
 
 
-def vars_of(record: PrivacyRecord) -> dict[str, Any]:
-    return {f.name: getattr(record, f.name) for f in fields(record) if f.init}
+def more(record: PrivacyRecord, **details: Any) -> PrivacyRecord:
+    """A record with other facts of its kind."""
+    return replace(record, details={**record.details, **details})
 
 
 def test_everything_that_counts_is_said() -> None:
@@ -99,7 +99,7 @@ def test_odds_that_no_float_holds_are_without_bound() -> None:
 def test_costs_of_rounds_are_rounded_up() -> None:
     one = {"round": 1, "asks": "which bin", "mechanism": "M", "people": 9, "delta": 1e-6}
     rounds = ({**one, "epsilon": 1.00001, "local_epsilon": 2.00001},)
-    said = statement({**UserMeanRecord(**vars_of(RECORD)).told(), "rounds": rounds})
+    said = said_of(more(replace(MEAN, kind="user_mean"), **OF_USERS, rounds=rounds))
     assert "M, local epsilon = 2.001, epsilon = 1.001 at delta = 1e-06; 9 people" in said
 
 
@@ -158,17 +158,23 @@ def test_an_infinite_price_is_unbounded_and_still_json() -> None:
 
 # Means -------------------------------------------------------------------------------------------
 
-MEAN = MeanRecord(
-    **{
-        **vars_of(RECORD),
-        "mechanism": {"mechanism": "PrivUnit", "version": 1, "dimension": 64},
+MEAN = replace(
+    RECORD,
+    mechanism={"mechanism": "PrivUnit", "version": 1, "dimension": 64},
+    kind="mean",
+    details={
+        "statistic": "mean", "model": "shuffle", "dimension": 64, "messages_per_user": 1,
+        "compression": None, "message_epsilon": None, "values": "Euclidean length at most 1",
+        "in_ranges": False, "sampling": "fixed", "outside": "clip", "mean_squared_error": 0.25,
+        "bias_bound": 0.0, "expected_bias": 0.0, "error_bars": "worst case",
     },
-    dimension=64,
-    values="Euclidean length at most 1",
-    mean_squared_error=0.25,
-)
-MESSAGES = replace(MEAN, messages_per_user=128, local_epsilon=474.4, message_epsilon=3.71)
-LOCAL = replace(MEAN, model="local", epsilon=4.0, delta=0.0, target_epsilon=None)
+)  # fmt: skip
+OF_USERS = {
+    "statistic": "user_mean", "split": "none", "rows_per_user": 1, "sigma": None,
+    "user_sigma": (0.0,), "outliers": 0.0, "failure_probability": 0.0,
+}  # fmt: skip
+MESSAGES = more(replace(MEAN, local_epsilon=474.4), messages_per_user=128, message_epsilon=3.71)
+LOCAL = more(replace(MEAN, epsilon=4.0, delta=0.0, target_epsilon=None), model="local")
 
 
 def said_of(record: PrivacyRecord) -> str:
@@ -205,7 +211,7 @@ def test_messages_that_leave_are_said_so() -> None:
 
 
 def test_without_a_shuffler_nothing_is_credited_to_it() -> None:
-    for record in (LOCAL, replace(LOCAL, messages_per_user=4)):
+    for record in (LOCAL, more(LOCAL, messages_per_user=4)):
         said = said_of(record)
         assert "epsilon = 4 at delta = 0 | every person on their own" in said
         assert "Only the device is trusted" in said and "hide each other" not in said
@@ -215,31 +221,31 @@ def test_without_a_shuffler_nothing_is_credited_to_it() -> None:
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        (replace(MEAN, outside="raise"), "would have stopped the run"),
+        (more(MEAN, outside="raise"), "would have stopped the run"),
         (MEAN, "How often is not counted, and no interval covers the bias"),
-        (replace(MEAN, sampling="iid"), "including the drawing of one row per person"),
+        (more(MEAN, sampling="iid"), "including the drawing of one row per person"),
         (MEAN, "assume that every person has one row"),
-        (replace(MEAN, expected_bias=0.0123), "shifts a coordinate by at most 0.0123, on average"),
-        (replace(MEAN, bias_bound=0.0123), "widened by 0.0123 for the mechanism's truncation"),
+        (more(MEAN, expected_bias=0.0123), "shifts a coordinate by at most 0.0123, on average"),
+        (more(MEAN, bias_bound=0.0123), "widened by 0.0123 for the mechanism's truncation"),
         (replace(MEAN, bad_rows="zero", num_bad_rows=None), "reported as the zero vector, without "
         "a trace"),
-        (replace(MEAN, bad_rows="zero", num_bad_rows=None, in_ranges=True),
+        (replace(more(MEAN, in_ranges=True), bad_rows="zero", num_bad_rows=None),
          "reported as the middle of all ranges"),
         (replace(MEAN, exactness="real-arithmetic"), "real arithmetic only"),
     ],
 )  # fmt: skip
-def test_what_a_mean_rests_on_is_said(record: MeanRecord, expected: str) -> None:
+def test_what_a_mean_rests_on_is_said(record: PrivacyRecord, expected: str) -> None:
     assert expected in said_of(record)
 
 
 def test_a_simulated_mean_promises_nothing() -> None:
     nothing = dict(local_epsilon=None, epsilon=None, epsilon_lower=None, epsilon_class_lower=None)
-    said = said_of(replace(MESSAGES, simulated=True, message_epsilon=None, **nothing))
+    said = said_of(replace(more(MESSAGES, message_epsilon=None), simulated=True, **nothing))
     assert "No privacy guarantee" in said and "local epsilon =" not in said
 
 
 def test_the_record_of_a_mean_tells_programs_what_it_is() -> None:
-    found = json.loads(json.dumps(replace(MESSAGES, bias_bound=0.5).to_json(), allow_nan=False))
+    found = json.loads(json.dumps(more(MESSAGES, bias_bound=0.5).to_json(), allow_nan=False))
     assert found["statistic"] == "mean" and found["messages_per_user"] == 128
     assert found["message_epsilon"] == 3.71 and found["bias_bound"] == 0.5
     assert "statistic" not in RECORD.to_json(), "records of frequencies are as they were"

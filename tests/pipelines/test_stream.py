@@ -30,8 +30,10 @@ from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.questions.base import Choice
-from beam_ldp.questions.frequencies import Frequencies, FrequencyQuestion
+from beam_ldp.questions.frequencies import Frequencies
+from beam_ldp.questions.frequency import FrequencyQuestion
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
@@ -64,7 +66,6 @@ from beam_ldp.release.streams.source import (
     as_pattern,
     times_of,
 )
-from beam_ldp.release.usage.frequency import USAGE
 from beam_ldp.settings import Privacy, SettingError
 from beam_ldp.settings.fields import SECONDS
 from beam_ldp.settings.job import Job

@@ -19,6 +19,7 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import stream as program
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release.checks import findings
 from beam_ldp.release.interrupted_runs import Note
@@ -36,7 +37,6 @@ from beam_ldp.release.streams.results import (
     told_of,
 )
 from beam_ldp.release.streams.run import _pipeline
-from beam_ldp.release.usage.frequency import USAGE
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stages import part_of

@@ -13,11 +13,11 @@ from rich.console import Console
 import mlflow_ldp
 from beam_ldp.ledger import AuditReport, BudgetLedger, audit
 from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.release.streams import log as stream_log
 from beam_ldp.release.streams.job import stream_of
 from beam_ldp.release.streams.log import StreamLog, StreamProgress
 from beam_ldp.release.streams.results import MarkOpenWindows, WriteRelease, begin
-from beam_ldp.release.usage.frequency import USAGE
 from beam_ldp.transforms.budgeted import Reservation
 from beam_ldp.wording import number
 from mlflow_ldp.runs import SECONDS_VARIABLE

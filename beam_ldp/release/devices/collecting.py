@@ -13,23 +13,13 @@ from rich.console import Console
 
 from beam_ldp.accounting.prices import Price, expected_price, price_as_json, price_of
 from beam_ldp.questions.base import Choice, Question, Rows
-from beam_ldp.questions.frequencies import FrequencyQuestion, domains_of
-from beam_ldp.questions.means import MeanQuestion, Means, shape_of
-from beam_ldp.questions.numbers import (
-    NumberQuestion,
-    check_number_question,
-    levels_of,
-    ranges_of,
-)
-from beam_ldp.questions.on_devices import (
-    DeviceListsQuestion,
-    DeviceNumberQuestion,
-    DeviceQuestion,
-    DeviceSharesQuestion,
-    place,
-)
-from beam_ldp.questions.surveys import Survey
+from beam_ldp.questions.bins import NumberQuestion, PublishedNumber, check_number_question
+from beam_ldp.questions.frequency import FrequencyQuestion, domains_of, levels_of, ranges_of
+from beam_ldp.questions.means import MeanQuestion, Means, PublishedShares, shape_of
+from beam_ldp.questions.published import Published, place
+from beam_ldp.questions.surveys import PublishedLists, Survey
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.release import worker_results as results
@@ -37,6 +27,7 @@ from beam_ldp.release.beam_job import Outputs
 from beam_ldp.release.binding import FilesLook
 from beam_ldp.release.devices.release_file import ReleaseFile, load_release
 from beam_ldp.release.job import absolute, need, section_from, settings_from
+from beam_ldp.release.parts import Parts
 from beam_ldp.release.reserving import ledger_url
 from beam_ldp.release.run import Run, without_groups
 from beam_ldp.settings import Mechanism, Noise, SettingError
@@ -366,7 +357,7 @@ class CollectedRun(Run):
         return found
 
     @property
-    def choice(self) -> Choice:  # type: ignore[override]
+    def choice(self) -> Choice:
         """What devices ran."""
         return self.declared.chosen(self.job, self.collected.mechanism)
 
@@ -376,7 +367,7 @@ class CollectedRun(Run):
         return True
 
     @property
-    def identity(self) -> ReleaseIdentity:  # type: ignore[override]
+    def identity(self) -> ReleaseIdentity:
         """What `release.json` says."""
         return self.collected.identity
 
@@ -403,7 +394,7 @@ class CollectedRun(Run):
         taken = reports
         if leveled:
             taken = reports | "At level" >> AtLevel(terms, self.collected.level_key)
-        mechanism, least = self.choice.mechanism, job.min_reports
+        mechanism, least = self.collected.mechanism, job.min_reports
         collector = CollectorSide(
             mechanism,
             estimator(self.asked, mechanism, least, sampling=job.sampling),
@@ -453,11 +444,17 @@ class CollectedRun(Run):
         what the reports cost against them (`epsilon` and `event` are those of the largest,
         `local_epsilon` is that of who reads here), and `charged_local_epsilon`, which people are
         charged whoever reads."""
-        told = {**super().facts(release), "sampling": self.collected.sampling}
-        if not self.collected.leveled:
+        told = super().facts(release)
+        if self.asked.estimates == "level":
             return told
-        charged = None if release.simulated else self.collected.charged_for.local_epsilon
-        return {**told, "readers": self._readers(release), "charged_local_epsilon": charged}
+        told["sampling"] = self.collected.sampling
+        if self.asked.estimates != "frequencies" or isinstance(release, Parts):
+            return told
+        leveled = self.collected.leveled
+        readers = self._readers(release) if leveled else ()
+        charged = self.collected.charged_for.local_epsilon if leveled else None
+        charged = None if release.simulated else charged
+        return {**told, "readers": readers, "charged_local_epsilon": charged}
 
     def _readers(self, release: Release) -> tuple[dict[str, Any], ...]:
         """What the reports that were received cost against the reader of each level."""
@@ -514,7 +511,7 @@ def collected_lists(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Coll
     numbers = _number_question(given["question"], asked)
     if numbers is None:
         need(usage, given, "question.domain")
-    columns = asked.columns if isinstance(asked, DeviceListsQuestion) else ()
+    columns = asked.columns if isinstance(asked, PublishedLists) else ()
     if ("groups" in given["people"]) != (agreed.group_by is not None):
         raise SettingError(
             "--groups is missing: the public list of groups that the devices used"
@@ -524,7 +521,7 @@ def collected_lists(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Coll
     if agreed.group_by is not None:
         given = Arguments({"people": {"group_by": agreed.group_by}}, []).over(given)
     question = section_from(given, usage, "question", FrequencyQuestion)
-    named = asked.column if isinstance(asked, DeviceNumberQuestion) else ", ".join(columns)
+    named = asked.column if isinstance(asked, PublishedNumber) else ", ".join(columns)
     question = replace(
         question,
         columns=columns,
@@ -548,7 +545,7 @@ def _check_lists(run: CollectedRun, question: FrequencyQuestion) -> None:
     """A SettingError where a list is not the one that devices used."""
     agreed, bound = run.collected.agreed, run.declared
     expected = [agreed.terms.identity.values]
-    if isinstance(agreed.asked, DeviceListsQuestion):
+    if isinstance(agreed.asked, PublishedLists):
         expected = list(agreed.asked.lists)
     elif agreed.asked is not None:  # bins, which release.json holds
         expected = []
@@ -559,18 +556,16 @@ def _check_lists(run: CollectedRun, question: FrequencyQuestion) -> None:
                 f"--domain {path}: this is not the list that the devices used (a value, the "
                 "order or the --other-label differs)"
             )
-    if run.groups is not None and agreed.groups_digest != run.groups.digest:
+    if isinstance(run.groups, Domain) and agreed.groups_digest != run.groups.digest:
         raise SettingError(
             f"--groups {run.job.groups}: this is not the list of groups that the devices used"
         )
 
 
-def _number_question(
-    told: Mapping[str, Any], asked: DeviceQuestion | None
-) -> NumberQuestion | None:
+def _number_question(told: Mapping[str, Any], asked: Published | None) -> NumberQuestion | None:
     """What is read off reports about a number; None for those about lists. Raises SettingError."""
     given = [name for name in ("quantiles", "between") if name in told]
-    wanted = asked.wanted if isinstance(asked, DeviceNumberQuestion) else None
+    wanted = asked.wanted if isinstance(asked, PublishedNumber) else None
     if given and (wanted is None or not wanted.needs_tree):
         raise SettingError(
             f"--{given[0]}: these reports have no tree of bins; devices send one with `randomize "
@@ -625,7 +620,7 @@ def collected_shares(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Col
     """The same of shares: the collector is the shuffler that their senders trust, and keeps what
     people were promised, or more. Raises SettingError."""
     asked = agreed.asked
-    assert isinstance(asked, DeviceSharesQuestion)
+    assert isinstance(asked, PublishedShares)
     privacy, path = given["privacy"], given["reports"]["release"]
     for name, value, promised, kept in (
         ("epsilon", privacy.get("epsilon"), asked.epsilon, "at most"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.questions.on_devices import DeviceWordsQuestion, search_of
+from beam_ldp.questions.heavy_hitters import PublishedWords, search_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.set_digest import OLD_DIGEST, is_old, same_set
 from beam_ldp.release.charging import ChargeSettings, NoCharge
@@ -27,7 +27,7 @@ CHARGED = "no: a search is charged with its first level, for all of them"
 
 
 def later_level(
-    settings: ChargeSettings, asked: DeviceWordsQuestion, identity: ReleaseIdentity
+    settings: ChargeSettings, asked: PublishedWords, identity: ReleaseIdentity
 ) -> NoCharge:
     """What stands for the charge of a later level.
 
@@ -42,7 +42,7 @@ def later_level(
     url = ledger_url(settings)
     if url is None:
         return NoCharge(CHARGED)
-    first = DeviceWordsQuestion.first(
+    first = PublishedWords.first(
         asked.column, asked.protocol, asked.min_reports, asked.honest_fraction
     )
     search = release_of_level(first, search_of(identity)).terms.identity

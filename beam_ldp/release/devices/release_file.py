@@ -16,11 +16,9 @@ from apache_beam.io.filesystems import FileSystems
 
 import beam_ldp.randomizers.frequency
 import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all kinds can be read)
-from beam_ldp.questions.on_devices import (
-    DeviceQuestion,
-    DeviceSharesQuestion,
-    DeviceWordsQuestion,
-)
+from beam_ldp.questions.heavy_hitters import PublishedWords
+from beam_ldp.questions.means import PublishedShares
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
@@ -97,11 +95,11 @@ class ReleaseFile:
     coordinates: Coordinates | None = None
     group_by: str | None = None
     groups_digest: bytes | None = None
-    asked: DeviceQuestion | None = None
+    asked: Published | None = None
 
     def __post_init__(self) -> None:
         randomizer, identity = self.terms.randomizer, self.terms.identity
-        in_shares = isinstance(self.asked, DeviceSharesQuestion)
+        in_shares = isinstance(self.asked, PublishedShares)
         if not (randomizer.protects_alone or in_shares):
             raise ValueError("release terms of shares lack what people are promised")
         if isinstance(randomizer, MeanRandomizer) and (self.asked is None or in_shares):
@@ -186,9 +184,7 @@ class ReleaseFile:
             None if coordinates is None else Coordinates.from_text(coordinates),
             group_by,
             digest,
-            None
-            if found.get("questions") is None
-            else DeviceQuestion.from_text(found["questions"]),
+            None if found.get("questions") is None else Published.from_text(found["questions"]),
         )
         if found.get("recoverable", False) is not made.recoverable:
             raise ValueError("release terms contradict themselves: recoverable")
@@ -220,7 +216,7 @@ def labels_of(columns: Sequence[str], dimension: int) -> tuple[str, ...]:
     return tuple(columns) if len(columns) == dimension else tuple(map(str, range(dimension)))
 
 
-def release_of_level(asked: DeviceWordsQuestion, search: ReleaseIdentity) -> ReleaseFile:
+def release_of_level(asked: PublishedWords, search: ReleaseIdentity) -> ReleaseFile:
     """One level of a search as it is published.
 
     Args:

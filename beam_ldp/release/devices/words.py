@@ -16,12 +16,12 @@ from beam_ldp.accounting.prices import Price
 from beam_ldp.questions.base import Choice, Part, Rows, View
 from beam_ldp.questions.heavy_hitters import (
     HeavyWords,
+    PublishedWords,
     WordQuestion,
     asks_of,
     told_of_search,
     total,
 )
-from beam_ldp.questions.on_devices import DeviceWordsQuestion
 from beam_ldp.questions.pictures import TopList, plot_top, shortened
 from beam_ldp.questions.tables import place_columns
 from beam_ldp.questions.words_view import SCHEMA, WordsView
@@ -60,9 +60,9 @@ class WordLevel(HeavyWords):
     agreed: ReleaseFile = None  # type: ignore[assignment]
 
     @property
-    def of_level(self) -> DeviceWordsQuestion:
+    def of_level(self) -> PublishedWords:
         """What devices were asked."""
-        assert isinstance(self.agreed.asked, DeviceWordsQuestion)
+        assert isinstance(self.agreed.asked, PublishedWords)
         return self.agreed.asked
 
     @property
@@ -118,14 +118,14 @@ class CollectedLevel(CollectedRun):
 
     def uncharged(self) -> NoCharge | None:
         asked = self.collected.agreed.asked
-        assert isinstance(asked, DeviceWordsQuestion)
+        assert isinstance(asked, PublishedWords)
         return later_level(self.job, asked, self.identity) if asked.level else None
 
 
 def collected_words(usage: Usage, given: Arguments, agreed: ReleaseFile) -> CollectedRun:
     """Which words do many people hold? Raises SettingError."""
     asked = agreed.asked
-    assert isinstance(asked, DeviceWordsQuestion)
+    assert isinstance(asked, PublishedWords)
     need(usage, given, "privacy.delta")
     for home, name in _DECIDED:
         if name in given[home]:
@@ -172,7 +172,7 @@ class LevelView(View):
 
     def __init__(self, release: Part, length: int, agreed: ReleaseFile) -> None:
         super().__init__(release, None)
-        assert isinstance(agreed.asked, DeviceWordsQuestion)
+        assert isinstance(agreed.asked, PublishedWords)
         self._length, self._asked = length, agreed.asked
 
         protocol, level, asked = self._asked.protocol, self._asked.level, self._asked.rows

@@ -219,7 +219,7 @@ class Stream:
             )
 
     def preflight(self, flags: Sequence[str]) -> Preflight:
-        """What is checked first, of the files that are there; the output may be one that goes on."""
+        """What is checked first, of files that are there; the output may be one that goes on."""
         found = Preflight.of(self.run, flags)
         time_column = {self.stream.time_column: self.run.usage.flag_of("stream.time_column")}
         return replace(found, wanted={**found.wanted, **time_column}, is_new=False)

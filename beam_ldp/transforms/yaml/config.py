@@ -434,9 +434,10 @@ def survey_query(questions: Any, bad_rows: str) -> Survey:
         )
         column = _column("questions.column", one.get("column"))
         name = str(one.get("name", ""))
-        made = BinQuestion if isinstance(listed, Bins) else ListQuestion
-        carried = listed if isinstance(listed, Bins) else PortableDomain.of(listed)
-        asked.append(made(column, carried, name))
+        if isinstance(listed, Bins):
+            asked.append(BinQuestion(column, listed, name))
+        else:
+            asked.append(ListQuestion(column, PortableDomain.of(listed), name))
     return Survey(tuple(asked), _bad_rows(bad_rows, "other"))
 
 

@@ -10,8 +10,8 @@ import pytest
 from beam_ldp.accounting import ShuffleAccountant, event_epsilon, shuffle_epsilon
 from beam_ldp.accounting.events import as_event
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
+from beam_ldp.decisions.bandits.logs import batch_reports, price_of_all, price_once
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.prices import batch_reports, price_of_all, price_once
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from tests.identities import identity
 

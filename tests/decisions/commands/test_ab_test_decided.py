@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from beam_ldp.decisions import ArmCounts, decide
-from beam_ldp.decisions.commands.ab_test.decided import (
+from beam_ldp.decisions.ab_test_run import (
     Counts,
     check_undecided,
     earlier_looks,
     place,
     write_down,
 )
-from beam_ldp.decisions.stages.outcomes import decision_id
+from beam_ldp.decisions.outcomes import decision_id
 from beam_ldp.pipelines import programs
 from beam_ldp.release import publishing, runner
 from beam_ldp.release.gates import NothingReleasedError

@@ -20,16 +20,15 @@ from rich.console import Console
 from scipy import stats
 
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
-from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
-from beam_ldp.decisions.commands.ab_test.decided import place
-from beam_ldp.decisions.commands.ab_test.run import Experiment
-from beam_ldp.decisions.commands.usage import RUN
-from beam_ldp.decisions.stages.outcomes import OutcomeQuery
+from beam_ldp.decisions.ab_test_run import PROGRAM, bound_experiment, place
+from beam_ldp.decisions.outcomes import Outcomes
+from beam_ldp.decisions.usage import RUN
+from beam_ldp.decisions.views import OutcomeView
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.release import checks, runner
+from beam_ldp.release import runner
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.wording import number
@@ -69,7 +68,7 @@ def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
     told = decide(plan, {arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
     stream = io.StringIO()
     answer = SimpleNamespace(verdict=told, plan=plan)
-    Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))
+    Console(file=stream, width=80).print(OutcomeView._comparisons(answer))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "Newark-Liberty" in stream.getvalue() and stream.getvalue().count("x") == 30
@@ -101,7 +100,10 @@ class Desk:
     def run(self, output: str, *more: str) -> tuple[int, runner.RunResult | None, str]:
         said = io.StringIO()
         code, found = programs.run_flags(
-            Experiment, self.flags(output, *more), Console(file=said, width=400)
+            PROGRAM,
+            self.flags(output, *more),
+            Console(file=said, width=400),
+            bind=bound_experiment,
         )
         return code, found, said.getvalue()
 
@@ -164,7 +166,7 @@ def test_its_record_and_its_statement(decided: tuple[Desk, runner.RunResult, str
     assert sorted(reasons) == sorted(
         ["not a number", "neither 0 nor 1", "group that is not listed", "no group", "null"]
     )
-    assert found.answer.errors()["decided"] == 1.0
+    assert found.view.errors()["decided"] == 1.0
 
 
 def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, runner.RunResult, str]) -> None:
@@ -236,11 +238,11 @@ def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
     same = visits(tmp_path, "week-1.csv", rate=0.3)
     code, found, said = desk.run("first", f"--input={same}", *few)
     assert code == programs.DONE and found is not None
-    assert found.answer.as_json()["decision"] == "go on" and "look 1 of 2" in said
+    assert found.view.as_json()["decision"] == "go on" and "look 1 of 2" in said
     later = visits(tmp_path, "week-2.csv", first=10_000, rate=0.9)
     code, found, said = desk.run("second", "--look=2", f"--input={later}", *few)
     assert code == programs.DONE and found is not None
-    told = found.answer.as_json()
+    told = found.view.as_json()
     looks = [{arm: ArmCounts(c["people"], c["ones"]) for arm, c in one.items()}
              for one in told["counts"]]  # fmt: skip
     assert len(looks) == 2 and told["people"] == 4 * PEOPLE
@@ -269,11 +271,13 @@ def test_one_sample_and_a_simulation(tmp_path: Path) -> None:
     code, found, said = desk.run("out", "--seed=1", "--arm=arm")
     assert code == programs.MISUSED and "--arm is for plans of several arms" in said
     flags = [flag for flag in desk.flags("out", "--seed=1") if not flag.startswith("--arm")]
-    code, found = programs.run_flags(Experiment, flags, Console(quiet=True), shown=False)
+    code, found = programs.run_flags(
+        PROGRAM, flags, Console(quiet=True), shown=False, bind=bound_experiment
+    )
     assert code == programs.DONE and found is not None
     assert found.record.simulated and found.record.epsilon is None
     # "teal" and no group are arms that nobody asked for; 806 rows are people with 0 or 1
-    told = found.answer.as_json()
+    told = found.view.as_json()
     assert told["counts"][0]["everybody"]["people"] == 2 * PEOPLE + 2
     assert not place(str(desk.design), 1).exists(), "a simulation decides nothing"
 
@@ -312,10 +316,10 @@ def test_a_plan_that_was_changed_by_hand(tmp_path: Path) -> None:
 
 def test_it_is_checked_like_every_program(tmp_path: Path) -> None:
     desk = Desk(tmp_path, two_arms())
-    found = checks.of_program("ab_test", read_flags(RUN, desk.flags("out")))
-    assert checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of("ab_test", read_flags(RUN, desk.flags("out")))
+    assert programs.exit_code(found) == 0, [one.said for one in found]
     wrong = read_flags(RUN, desk.flags("out", "--outcome=sold"))
-    assert checks.exit_code(checks.of_program("ab_test", wrong)) == programs.MISUSED
+    assert programs.exit_code(programs.checks_of("ab_test", wrong)) == programs.MISUSED
 
 
 TRIALS = 250
@@ -333,7 +337,7 @@ def test_level_and_power_through_beam(effect: float) -> None:
     arms = [f"{arm}-{i}" for i in range(TRIALS) for arm in ("control", "red")]
     asked = PrivateEstimate(
         plan.randomizer(),
-        OutcomeQuery(plan, "bought"),
+        Outcomes(plan, "bought"),
         people=People(group_by="arm", groups=Domain(arms), one_row=True),
         shuffle=Shuffling(min_reports=1),
         noise=Noise(seed=7, dataset="them", id="t"),

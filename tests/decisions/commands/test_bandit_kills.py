@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.decisions.commands.bandit.service import ServiceFolder
+from beam_ldp.decisions.service import ServiceFolder
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
