@@ -28,7 +28,7 @@ def with_stream(once: Program) -> Program:
 
         return stream_of(usage, given).preflight(given.beam_flags)
 
-    return Program(usage, run, check)
+    return Program(usage, run, check, once.bind)
 
 
 def _is_streamed(usage: Usage, given: Arguments) -> bool:

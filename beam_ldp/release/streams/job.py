@@ -14,11 +14,11 @@ from rich.markup import escape
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.release import outputs
-from beam_ldp.release.binding import FilesLook, checked_job, question_of
+from beam_ldp.release.binding import bound
 from beam_ldp.release.checks import Preflight
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.release.interrupted_runs import Note
-from beam_ldp.release.job import section_from, with_files
+from beam_ldp.release.job import section_from
 from beam_ldp.release.reserving import ledger_url
 from beam_ldp.release.run import Run, without_groups
 from beam_ldp.release.streams.results import (
@@ -74,11 +74,10 @@ def stream_of(usage: Usage, given: Arguments) -> Stream:
     There may be no file yet.
     """
     stream = check_stream(usage, given)
-    checked = checked_job(usage, given, question_of(usage, given), stream=True)
-    job = with_files(checked, may_be_empty=True)
-    if not outputs.is_local(job.output.folder):
+    run = bound(usage, given, stream=True)
+    if not outputs.is_local(run.job.output.folder):
         raise SettingError("--output must be a local folder with --stream")
-    return Stream(Run(usage, job, job.question.bind(job, FilesLook(job))), stream)
+    return Stream(run, stream)
 
 
 class Stream:
