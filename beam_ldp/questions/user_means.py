@@ -90,8 +90,8 @@ class UserMeanQuestion(MeanQuestion):
     )  # fmt: skip
 
     refuses = {
-        "stream": "all rows of a person become one value first, and in a stream further rows of the "
-        "person may always come"
+        "stream": "all rows of a person become one value first, and in a stream further rows may "
+        "always come"
     }
 
     @classmethod

@@ -78,8 +78,8 @@ def run_of(usage: Usage, given: Arguments, question: Question, *, stream: bool =
 
 
 def bound(usage: Usage, given: Arguments, *, stream: bool = False) -> Run:
-    """The release that somebody asked for, or that of each window of a stream; reads what is public,
-    and no data.
+    """The release that somebody asked for, or that of each window of a stream; reads what is
+    public, and no data.
 
     Raises:
         SettingError: if that does not fit the flags.

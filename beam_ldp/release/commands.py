@@ -53,10 +53,6 @@ def _program(module: str, summary: str) -> Command:
     return Command(f"beam_ldp.pipelines.usage.{module}:USAGE", summary, in_jobs=True)
 
 
-def _kind(module: str, summary: str) -> Command:
-    return Command(f"beam_ldp.release.usage.{module}:USAGE", summary, in_jobs=True)
-
-
 def _decision(target: str, summary: str, in_jobs: bool = False) -> Command:
     return Command(f"beam_ldp.decisions.{target}", summary, in_jobs)
 
@@ -71,12 +67,12 @@ def _function(module: str, summary: str) -> Command:
 
 # By what is typed; a part of a command stands behind it.
 COMMANDS = {
-    "frequency": _kind("frequency", "How often does each value of a public list occur?"),
-    "mean": _kind("mean", "What is the mean of people's numbers, or of their vectors?"),
-    "user-mean": _kind(
+    "frequency": _program("frequency", "How often does each value of a public list occur?"),
+    "mean": _program("mean", "What is the mean of people's numbers, or of their vectors?"),
+    "user-mean": _program(
         "user_mean", "What is the mean of people's numbers, where each person has many of them?"
     ),
-    "heavy-hitters": _kind(
+    "heavy-hitters": _program(
         "heavy_hitters", "Which words do many people hold, where nobody listed them?"
     ),
     "ab-test run": _decision(
