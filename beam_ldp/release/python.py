@@ -161,10 +161,13 @@ class _ForTargets(Everywhere, total=False):
     scope: Literal["batch", "global"]
 
 
-class _InGroups(_ForTargets, total=False):
-    one_row_per_person: bool
+class _Grouped(TypedDict, total=False):
     group_by: str | None
     groups: Any
+
+
+class _InGroups(_ForTargets, _Grouped, total=False):
+    one_row_per_person: bool
     mechanism: str
     max_bits: int | None
 
@@ -198,7 +201,7 @@ class OfMeans(_InGroups, _OfNumbers, total=False):
     messages: int | None
 
 
-class OfUserMeans(_ForTargets, _OfNumbers, total=False):
+class OfUserMeans(_ForTargets, _Grouped, _OfNumbers, total=False):
     """What `user_means` may be told."""
 
     rows_per_user: int | None
@@ -209,7 +212,7 @@ class OfUserMeans(_ForTargets, _OfNumbers, total=False):
     split: str
 
 
-class OfHeavyHitters(Everywhere, total=False):
+class OfHeavyHitters(Everywhere, _Grouped, total=False):
     """What `heavy_hitters` may be told."""
 
     one_row_per_person: bool
@@ -350,7 +353,8 @@ def user_means(
             `beam-ldp user-mean --help-all`. `user_id` is needed.
     """
     told = _in_ranges({"column": columns, **settings}, ranges)
-    return _release(usage_of("user_mean"), data, told, output, quiet)
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("user_mean"), data, told | lists, output, quiet)
 
 
 @_spelled(OfHeavyHitters)
@@ -375,14 +379,15 @@ def heavy_hitters(
             and `beam-ldp heavy-hitters --help-all`.
     """
     told = of_python({"column": column, **settings})
-    return _release(usage_of("heavy_hitters"), data, told, output, quiet)
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("heavy_hitters"), data, told | lists, output, quiet)
 
 
 def _in_ranges(told: Mapping[str, Any], ranges: Any) -> dict[str, Any]:
     """The arguments, with public ranges as the flag that says them: one for all, or by column."""
-    told, ranges = of_python(told), of_python(ranges)
+    told, ranges = of_python(dict(told)), of_python(ranges)
     if ranges is None:
-        return told
+        return dict(told)
     one = not isinstance(ranges, str | os.PathLike | Mapping)
     return {**told, "range" if one else "ranges": ranges}
 
@@ -408,7 +413,7 @@ def _release(
 
 def _check_missing(usage: Usage, given: Arguments) -> None:
     """A SettingError that tells all that is missing; of a single setting the rules say it."""
-    (kind,) = {part.section for part in usage.parts if part.home == "question"}
+    kind: Any = next(part.section for part in usage.parts if part.home == "question")
     needed = dict.fromkeys([*((name,) for name in kind.needed(given)), *_NEEDED])
     missing = []
     for names in needed:
