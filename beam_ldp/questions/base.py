@@ -357,7 +357,7 @@ class View(ABC):
         shows: what panels show, in a title.
     """
 
-    purposes: dict[str, str]
+    purposes: ClassVar[dict[str, str]]
     unit: ClassVar[str] = "people"
     shows: ClassVar[str] = "the most frequent values"
 

@@ -43,14 +43,16 @@ class PartsView(View):
     def __init__(self, release: Any, views: Sequence[View]) -> None:
         super().__init__(release, None)
         self.parts = release
-        self.purposes = {
-            "estimates.csv": "the estimates of every part, with their intervals",
-            "plot.png": f"{views[0].shows} of the largest parts",
-        }
         self.views = tuple(views)
         self._largest = sorted(
             range(len(views)), key=lambda i: -views[i].release.num_reports
         )  # stable: questions of one group stay in their order
+
+    @property
+    def purposes(self) -> dict[str, str]:  # type: ignore[override]
+        one = self.views[0]
+        every = one.purposes["estimates.csv"].replace(" with ", " of every part with ", 1)
+        return {"estimates.csv": every, "plot.png": f"{one.shows} of the largest parts"}
 
     def table(self) -> pa.Table:
         return pa.concat_tables([view.table() for view in self.views])

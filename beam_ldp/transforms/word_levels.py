@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 import numpy as np
 
-from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.settings import People
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.encode import EncodeWords
@@ -25,6 +24,9 @@ from beam_ldp.transforms.device.side import Values
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock
 from beam_ldp.transforms.elements.stages import window_bounds
 from beam_ldp.transforms.rounds import AssignRoles
+
+if TYPE_CHECKING:
+    from beam_ldp.protocols.heavy_hitters import HeavyHitters
 
 
 @dataclass(frozen=True, eq=False)

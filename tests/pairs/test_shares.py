@@ -357,7 +357,7 @@ def test_of_two_collections_at_once_one_is_published(tmp_path: Path) -> None:
                  f"--ledger=sqlite:///{world.folder}/privacy.db", f"--run-id={name}",
                  f"--output={world.folder}/{name}"]  # fmt: skip
         codes[name], _ = programs.run_flags(
-            collect.PROGRAM, flags, Console(quiet=True), shown=False
+            DEVICES.program, flags, Console(quiet=True), shown=False
         )
 
     both = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
