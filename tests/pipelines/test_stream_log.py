@@ -311,7 +311,7 @@ def test_a_stream_that_nobody_logged_is_missed_and_mirrored(place: Path, store: 
     live = Launched(place, store)
     live.log.take = lambda steps: None  # type: ignore[method-assign]
     live.release(0, 1)
-    live.job.give_back(live.watched, live.said)
+    live.job.give_back(live.said)
     report, _ = audited(place, store)
     assert tracking(report).findings == ("run 'live' is in the ledger and not on the server",)
     assert len(mlflow_ldp.mirror(ledger_of(place), tracking_uri=store)) == 1
