@@ -314,10 +314,16 @@ def test_what_was_released_can_be_looked_at(
     [
         ({"epsilonn": 1}, TypeError, "did you mean epsilon"),
         ({"delta": None}, ValueError, "^delta is missing"),
-        ({"delta": None, "expected_users": None}, ValueError,
-         "^missing: delta, expected_users or min_reports$"),
-        ({"local_epsilon": None, "domain": ()}, ValueError,
-         "^missing: domain or bins, epsilon or local_epsilon$"),
+        (
+            {"delta": None, "expected_users": None},
+            ValueError,
+            "^missing: delta, expected_users or min_reports$",
+        ),
+        (
+            {"local_epsilon": None, "domain": ()},
+            ValueError,
+            "^missing: domain or bins, epsilon or local_epsilon$",
+        ),
         ({"delta": 2}, ValueError, "^delta must lie in"),
         ({"epsilon": 1}, ValueError, "one of epsilon .* and local_epsilon"),
         ({"expected_users": "many"}, ValueError, "^expected_users must be a whole number"),
