@@ -30,6 +30,7 @@ from beam_ldp.release.binding import bound
 from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.release.inputs.tables import arrow_table, held
+from beam_ldp.release.job import kind_of
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import FINISHED, OutputError
 from beam_ldp.release.record import PrivacyRecord
@@ -380,7 +381,7 @@ def heavy_hitters(
 
 def _in_ranges(told: Mapping[str, Any], ranges: Any) -> dict[str, Any]:
     """The arguments, with public ranges as the flag that says them: one for all, or by column."""
-    told, ranges = of_python(told), of_python(ranges)
+    told, ranges = dict(of_python(told)), of_python(ranges)
     if ranges is None:
         return told
     one = not isinstance(ranges, str | os.PathLike | Mapping)
@@ -408,8 +409,7 @@ def _release(
 
 def _check_missing(usage: Usage, given: Arguments) -> None:
     """A SettingError that tells all that is missing; of a single setting the rules say it."""
-    (kind,) = {part.section for part in usage.parts if part.home == "question"}
-    needed = dict.fromkeys([*((name,) for name in kind.needed(given)), *_NEEDED])
+    needed = dict.fromkeys([*((name,) for name in kind_of(usage).needed(given)), *_NEEDED])
     missing = []
     for names in needed:
         places = [name.split(".") for name in names if usage.known_flag_of(name)]
