@@ -377,9 +377,9 @@ class Survey(Asked):
 
     @cached_property
     def _labels(self) -> dict[str, Any]:
-        asked = [one for one in self.questions if isinstance(one, _AboutAList)]
-        at_hand = self.at_hand or [loaded(one.listed) for one in asked]
-        return {q.names[0]: listed.labels for q, listed in zip(self.questions, at_hand)}
+        asked: Sequence[Any] = self.questions  # each of a list or bins, as they are shown
+        at_hand = self.at_hand or [loaded(question.listed) for question in asked]
+        return {q.names[0]: listed.labels for q, listed in zip(asked, at_hand)}
 
     def view(self, job: Job, choice: Choice, release: Part, truth: Any = None) -> FrequencyView:
         shown = postprocessed(release, self.postprocess)

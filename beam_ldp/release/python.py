@@ -162,10 +162,13 @@ class _ForTargets(Everywhere, total=False):
     scope: Literal["batch", "global"]
 
 
-class _InGroups(_ForTargets, total=False):
-    one_row_per_person: bool
+class _Grouped(TypedDict, total=False):
     group_by: str | None
     groups: Any
+
+
+class _InGroups(_ForTargets, _Grouped, total=False):
+    one_row_per_person: bool
     mechanism: str
     max_bits: int | None
 
@@ -199,7 +202,7 @@ class OfMeans(_InGroups, _OfNumbers, total=False):
     messages: int | None
 
 
-class OfUserMeans(_ForTargets, _OfNumbers, total=False):
+class OfUserMeans(_ForTargets, _Grouped, _OfNumbers, total=False):
     """What `user_means` may be told."""
 
     rows_per_user: int | None
@@ -210,7 +213,7 @@ class OfUserMeans(_ForTargets, _OfNumbers, total=False):
     split: str
 
 
-class OfHeavyHitters(Everywhere, total=False):
+class OfHeavyHitters(Everywhere, _Grouped, total=False):
     """What `heavy_hitters` may be told."""
 
     one_row_per_person: bool
@@ -351,7 +354,8 @@ def user_means(
             `beam-ldp user-mean --help-all`. `user_id` is needed.
     """
     told = _in_ranges({"column": columns, **settings}, ranges)
-    return _release(usage_of("user_mean"), data, told, output, quiet)
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("user_mean"), data, told | lists, output, quiet)
 
 
 @_spelled(OfHeavyHitters)
@@ -376,7 +380,8 @@ def heavy_hitters(
             and `beam-ldp heavy-hitters --help-all`.
     """
     told = of_python({"column": column, **settings})
-    return _release(usage_of("heavy_hitters"), data, told, output, quiet)
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("heavy_hitters"), data, told | lists, output, quiet)
 
 
 def _in_ranges(told: Mapping[str, Any], ranges: Any) -> dict[str, Any]:

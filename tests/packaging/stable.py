@@ -109,20 +109,16 @@ def commands() -> dict[str, str]:
     return found
 
 
-def facts() -> dict[str, list[str]]:
-    """The fields that only records of some kind have, by the module that says them."""
-    found = {}
-    for path in sorted((ROOT / "beam_ldp").rglob("*.py")):
-        said = {
-            key.value
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.FunctionDef) and node.name in FACTS
-            for told in ast.walk(node) if isinstance(told, ast.Dict)
-            for key in told.keys if isinstance(key, ast.Constant)
-        }  # fmt: skip
-        if said:
-            found[path.stem] = sorted(said)
-    return found
+def facts() -> set[str]:
+    """The fields that only records of some kinds of questions have."""
+    return {
+        key.value
+        for path in (ROOT / "beam_ldp").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name in FACTS
+        for told in ast.walk(node) if isinstance(told, ast.Dict)
+        for key in told.keys if isinstance(key, ast.Constant)
+    }  # fmt: skip
 
 
 def flags_of(help_text: str) -> list[str]:
@@ -148,11 +144,10 @@ def everything() -> dict[str, Any]:
         "exit_codes": [programs.DONE, programs.FAILED, programs.MISUSED, programs.NOTHING_RELEASED],
         "record_fields": {
             "every record": sorted(
-                field.name
-                for field in dataclasses.fields(record.PrivacyRecord)
-                if field.name not in record.NOT_WRITTEN
+                {field.name for field in dataclasses.fields(record.PrivacyRecord)}
+                - set(record.NOT_WRITTEN)
             ),
-            **facts(),
+            "some records": sorted(facts() - set(record.NOT_WRITTEN)),
         },
         "events": {event.name: list(event.fields) for event in EVENTS},
         "metrics": {metric.name: metric.kind for metric in METRICS},

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.pipelines import collect, frequency, randomize
-from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.questions.bins import PublishedNumber
+from beam_ldp.questions.bins import NumberQuestion, PublishedNumber
 from beam_ldp.questions.published import Published
 from beam_ldp.questions.surveys import PublishedLists
 from beam_ldp.randomizers.domain import Bins
