@@ -54,7 +54,7 @@ _NEEDED = (  # beside what the question itself needs: one of each line that its 
     ("privacy.expected_users", "shuffle.min_reports"),
 )
 # Flags without an argument here.
-_REFUSED = ("staged", "publish", "budget-windows", "dry-run", "print-job")
+_REFUSED = ("publish", "dry-run", "print-job")
 _WIDTH = 100  # characters
 
 
@@ -140,6 +140,7 @@ class Everywhere(TypedDict, total=False):
     privacy_unit: str
     run_id: str | None
     quota: str | None
+    budget_windows: int | None
     people_store: Path_ | None
     people_key_file: Path_ | None
     input_format: Literal["auto", "parquet", "csv", "jsonl", "text"]
@@ -184,6 +185,7 @@ class OfFrequencies(_InGroups, total=False):
     design: Literal["auto", "one", "all"]
     postprocess: Literal["none", "clip", "norm-sub"]
     random_bits: float | None
+    staged: Path_ | None
 
 
 class _OfNumbers(TypedDict, total=False):
