@@ -49,6 +49,14 @@ class OutcomeQuestion(Question):
 
     needs = ("question.column", "question.design")
     told_once = True
+    refuses = {
+        "group-by": "its groups are the arms, which --arm names",
+        "stream": "a verdict is about all people of a look, who must be there before it: each "
+        "look is a run of its own",
+        "python": "a verdict follows a design that was filed before: use the command, or "
+        "`PrivateExperiment` in a pipeline",
+        "yaml": "a verdict follows a design that was filed before, which no YAML transform reads",
+    }
 
     column: tuple[str, ...] = setting(
         (), "column with the outcome: 0 or 1, or true or false", flag="outcome", metavar="NAME",
@@ -236,6 +244,12 @@ class RewardQuestion(Question):
     """
 
     told_once = True
+    refuses = {
+        "group-by": "its groups are the plays, which --play names",
+        "python": "batches follow each other in the folder of a service: use the command",
+        "transform": "batches follow each other in the folder of a service: use the command",
+        "yaml": "batches follow each other in the folder of a service: use the command",
+    }
 
     reward: str = setting(
         "reward", "column with the reward, from -1 to 1 (default reward)", flag="reward",

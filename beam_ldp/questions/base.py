@@ -140,7 +140,8 @@ class Question(ABC):
 
     Attributes:
         needs: settings without which it is not asked, as `section.field`.
-        refuses: doors that it has not, by their flags, each with the sentence that says why.
+        refuses: doors that it has not, each with the sentence that says why: by their flags, and
+            "python", "transform", "yaml" (docs/questions.md has a table of them).
         chooses: fields of the section `mechanism` that a kind of another package takes.
         column: columns that it is about.
         bad_rows: "dead-letter", or what rows that cannot be used are reported as.

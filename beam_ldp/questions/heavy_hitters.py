@@ -96,7 +96,8 @@ class WordQuestion(Question):
     needs = ("privacy.delta", "privacy.local_epsilon")
     refuses = {
         "stream": "each level of a search asks about the words that the level before it found, so "
-        "all people must be there before it begins"
+        "all people must be there before it begins",
+        "yaml": "Beam YAML has transforms of one round, and a search asks level by level",
     }
 
     def settled(self, given: Arguments) -> WordQuestion:

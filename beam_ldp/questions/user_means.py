@@ -90,7 +90,10 @@ class UserMeanQuestion(MeanQuestion):
 
     refuses = {
         "stream": "all rows of a person become one value first, and in a stream further rows may "
-        "always come"
+        "always come",
+        "publish": "its second round asks in ranges that the first one found: devices would have "
+        "to be asked twice under one charge, which no program does yet",
+        "yaml": "Beam YAML has transforms of one round, and means of many rows take two",
     }
 
     @classmethod
