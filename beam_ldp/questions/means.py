@@ -169,9 +169,13 @@ class MeanQuestion(Question):
             )
 
     def bind(self, job: Job, look: Look) -> Vectors:
+        return self.bound_as(Means, job, look)
+
+    def bound_as(self, kind: type[Vectors], job: Job, look: Look) -> Vectors:
+        """Means of that kind. Raises SettingError, also for a shape that does not fit."""
         named = look.columns(self.column)
         columns, dimension = look.coordinates(named, self.dimension)
-        return Means(
+        found = kind(
             tuple(columns),
             self.public_ranges(labels_of(columns, dimension), look),
             ",".join(named),
@@ -180,6 +184,8 @@ class MeanQuestion(Question):
             dimension=dimension,
             one_row_each=self.one_row_each,
         )
+        found.check_shape()
+        return found
 
     def public_ranges(self, labels: Sequence[str], look: Look) -> CoordinateRanges | None:
         """The public range of each coordinate, where that is what bounds them. Raises
@@ -325,16 +331,19 @@ class Vectors(Asked):
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """Rows and columns, where the mean is a picture. Raises SettingError."""
+        """Rows and columns, where the mean is a picture."""
         from beam_ldp.questions.mean_view import picture_shape
 
-        found = shape_of(self.asked.shape) or picture_shape(self.labels)
+        return shape_of(self.asked.shape) or picture_shape(self.labels)
+
+    def check_shape(self) -> None:
+        """A SettingError for a picture that has not one pixel for each coordinate."""
+        found = shape_of(self.asked.shape)
         if found is not None and found[0] * found[1] != self.dimension:
             raise SettingError(
                 f"--shape {found[0]}x{found[1]} must have as many pixels as there are "
                 f"coordinates, {self.dimension:,}"
             )
-        return found
 
     def inputs(self, job: Job) -> Rows:
         names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")

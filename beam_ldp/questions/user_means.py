@@ -11,7 +11,6 @@ from beam_ldp.questions.means import (
     MeanQuestion,
     Vectors,
     check_vectors,
-    labels_of,
     radius_of,
 )
 from beam_ldp.settings import SettingError
@@ -128,16 +127,9 @@ class UserMeanQuestion(MeanQuestion):
         check_vectors(self)
 
     def bind(self, job: Job, look: Look) -> UserMeans:
-        named = look.columns(self.column)
-        columns, dimension = look.coordinates(named, self.dimension)
-        return UserMeans(
-            tuple(columns),
-            self.public_ranges(labels_of(columns, dimension), look),
-            ",".join(named),
-            "dead_letter" if job.bad_rows_leave_a_trace else "zero",
-            declared=self,
-            dimension=dimension,
-        )
+        found = self.bound_as(UserMeans, job, look)
+        assert isinstance(found, UserMeans)
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ from beam_ldp.release.binding import bound
 from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.release.inputs.tables import arrow_table, held
+from beam_ldp.release.job import kind_of
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import FINISHED, OutputError
 from beam_ldp.release.record import PrivacyRecord
@@ -53,7 +54,7 @@ _NEEDED = (  # beside what the question itself needs: one of each line that its 
     ("privacy.expected_users", "shuffle.min_reports"),
 )
 # Flags without an argument here.
-_REFUSED = ("staged", "publish", "budget-windows", "dry-run", "print-job")
+_REFUSED = ("publish", "dry-run", "print-job")
 _WIDTH = 100  # characters
 
 
@@ -139,6 +140,7 @@ class Everywhere(TypedDict, total=False):
     privacy_unit: str
     run_id: str | None
     quota: str | None
+    budget_windows: int | None
     people_store: Path_ | None
     people_key_file: Path_ | None
     input_format: Literal["auto", "parquet", "csv", "jsonl", "text"]
@@ -183,6 +185,7 @@ class OfFrequencies(_InGroups, total=False):
     design: Literal["auto", "one", "all"]
     postprocess: Literal["none", "clip", "norm-sub"]
     random_bits: float | None
+    staged: Path_ | None
 
 
 class _OfNumbers(TypedDict, total=False):
@@ -385,9 +388,9 @@ def heavy_hitters(
 
 def _in_ranges(told: Mapping[str, Any], ranges: Any) -> dict[str, Any]:
     """The arguments, with public ranges as the flag that says them: one for all, or by column."""
-    told, ranges = of_python(dict(told)), of_python(ranges)
+    told, ranges = dict(of_python(told)), of_python(ranges)
     if ranges is None:
-        return dict(told)
+        return told
     one = not isinstance(ranges, str | os.PathLike | Mapping)
     return {**told, "range" if one else "ranges": ranges}
 
@@ -413,8 +416,7 @@ def _release(
 
 def _check_missing(usage: Usage, given: Arguments) -> None:
     """A SettingError that tells all that is missing; of a single setting the rules say it."""
-    kind: Any = next(part.section for part in usage.parts if part.home == "question")
-    needed = dict.fromkeys([*((name,) for name in kind.needed(given)), *_NEEDED])
+    needed = dict.fromkeys([*((name,) for name in kind_of(usage).needed(given)), *_NEEDED])
     missing = []
     for names in needed:
         places = [name.split(".") for name in names if usage.known_flag_of(name)]

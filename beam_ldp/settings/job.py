@@ -218,6 +218,11 @@ def _check_budget(settings: Job, stream: bool) -> None:
             "once. It is for `frequency --stream` and for pipelines of your own (docs/ledger.md)"
         )
     charged = check_dataset_named(charge, noise)
+    if charged and getattr(settings.question, "staged", None) is not None:
+        raise SettingError(
+            "--staged cannot be charged to a ledger, which must grant the budget before data is "
+            "read: run without a template, or give --no-ledger"
+        )
     if charged and charge.privacy_unit == "user" and not people.counted:
         raise SettingError(
             "the budget protects people, and a person with ten rows would report ten times and be "

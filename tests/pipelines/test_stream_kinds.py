@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
@@ -20,6 +21,7 @@ from beam_ldp.pipelines.programs import MISUSED
 from beam_ldp.pipelines.usage import frequency, mean
 from beam_ldp.release.streams.job import stream_of
 from beam_ldp.release.streams.log import StreamProgress
+from beam_ldp.release.streams.results import WriteRelease
 from beam_ldp.transforms.elements.blocks import TableBlock
 from tests.pipelines.test_stream_restart import RUNNER
 
@@ -106,6 +108,17 @@ def check_table(rows: list[dict[str, str]], kind: str) -> None:
             assert abs(float(row["mean"]) - truth) < 5 * float(row["standard_error"])
     held = [row for row in rows if row.get("value", "").startswith("[50")]
     assert bool(held) == (kind in ("quantiles", "bins"))
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("asked", ["", "--column shape --domain list"])
+def test_workers_are_sent_no_list(place: Path, asked: str) -> None:
+    """They read it themselves; here neither the stage nor what it is told of the run holds it."""
+    (place / "list").write_text("".join(f"value {i}\n" for i in range(5_000)))
+    flags = f"--input in --output out {STREAMED} {COLOURS} {asked} --window 60s"
+    job = stream_of(frequency.USAGE, read_flags(frequency.USAGE, flags.split()))
+    sent = pickler.dumps(WriteRelease("out", job.run, job.identity))
+    assert len(sent) < 10_000
 
 
 @pytest.mark.exact

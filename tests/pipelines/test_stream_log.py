@@ -11,12 +11,13 @@ import pytest
 from rich.console import Console
 
 import mlflow_ldp
+from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import AuditReport, BudgetLedger, audit
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.release.streams import log as stream_log
 from beam_ldp.release.streams.job import stream_of
-from beam_ldp.release.streams.log import StreamLog, StreamProgress
+from beam_ldp.release.streams.log import ORDERS, StreamLog, StreamProgress
 from beam_ldp.release.streams.results import MarkOpenWindows, WriteRelease, begin
 from beam_ldp.transforms.budgeted import Reservation
 from beam_ldp.wording import number
@@ -311,7 +312,7 @@ def test_a_stream_that_nobody_logged_is_missed_and_mirrored(place: Path, store: 
     live = Launched(place, store)
     live.log.take = lambda steps: None  # type: ignore[method-assign]
     live.release(0, 1)
-    live.job.give_back(live.watched, live.said)
+    live.job.give_back(live.said)
     report, _ = audited(place, store)
     assert tracking(report).findings == ("run 'live' is in the ledger and not on the server",)
     assert len(mlflow_ldp.mirror(ledger_of(place), tracking_uri=store)) == 1
@@ -398,3 +399,26 @@ def test_a_year_of_hours_takes_few_requests(
     live.log.take([])
     assert calls.count("log_batch") <= 4 and calls.count("log_artifacts") == 1
     assert len(steps_of(store, "window_start")) == 301
+
+
+def test_groups_are_steps_of_their_own_and_one_window_of_the_budget(
+    place: Path, store: str
+) -> None:
+    """A person is in one group of a window: the dearest counts, whichever comes first."""
+    (place / "towns").write_text("Ulm\nBonn\n")
+    groups = ("--group-by", "town", "--groups", str(place / "towns"))
+    live = Launched(place, store, *groups, budgeted=False)
+    live.release(0, group="Ulm")
+    live.release(0, group="Bonn")
+    live.release(1, group="Ulm")
+    before = live.watched.epsilon
+    few = a_release(60, 300, group="Bonn")
+    list(live.writer.process(few))
+    live.end()
+    assert live.watched.used == 2 and live.watched.released == 4
+    assert steps_of(store, "group") == [1, 2, 1, 2]
+    assert steps_of(store, "local_epsilon") == [2, 2, 4, 4]
+    exact = ShuffleAccountant(ORDERS)
+    for event in (a_release(0, 1000).event, few.event):
+        exact.compose(event)
+    assert before is not None and live.watched.epsilon == exact.get_epsilon(DELTA) > before

@@ -145,10 +145,10 @@ def _watch(
     try:
         with _shown(watched, console) as refresh:
             while not why and not over.wait(LOOK_EVERY):
-                if watched.look():
+                if new := watched.look():
                     refresh()
                 log.take(watched.new_steps())
-                if watched.is_used_up:
+                if watched.is_used_up and not new:  # else groups of the last window may come
                     why = "the budget's releases are used"
                 elif said := too_many():
                     why = f"{UNREADABLE}: {said}"
