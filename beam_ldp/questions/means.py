@@ -302,10 +302,6 @@ class Vectors(Asked):
     dimension: int = 0
     one_row_each: bool = False
 
-    def __post_init__(self) -> None:
-        if self.declared is not None:
-            _ = self.shape  # refuses one that does not fit, before anything is charged
-
     @property
     def columns(self) -> tuple[str, ...]:
         named = self.column_names or self.name
