@@ -495,6 +495,10 @@ class BlockMean(MeanRandomizer):
                 kinds[0.5 + shift, 0.5 - shift] += count
         return tuple((count, *both) for both, count in kinds.items())
 
+    @property
+    def sends_bits(self) -> bool:
+        return bool(np.all(self.layout.columns.size == 1))
+
     def dominating_pair(self) -> ShufflePair:
         """The pair of one message; with several, what is known of a whole row: clones.
 
