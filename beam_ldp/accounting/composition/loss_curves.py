@@ -18,7 +18,12 @@ from beam_ldp.accounting.composition.curve_losses import (
     grid_of,
     sticks,
 )
-from beam_ldp.accounting.composition.report_curves import OwnEvent, ReportCurve, one_report
+from beam_ldp.accounting.composition.report_curves import (
+    BitCurve,
+    OwnEvent,
+    ReportCurve,
+    event_curve,
+)
 from beam_ldp.accounting.composition.sampled_curves import (
     HOPELESS,
     SampledCurve,
@@ -81,11 +86,11 @@ def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
     return fine_sticks(_curve(event))
 
 
-def _curve(event: OwnEvent) -> ReportCurve | SampledCurve:
+def _curve(event: OwnEvent) -> ReportCurve | BitCurve | SampledCurve:
     """What the hockey sticks of a release are computed by."""
     if isinstance(event, SampledReports):
         if in_columns(event):
             return columns_curve(event)
         if event.points_sampled > 1:
             return points_curve(event)
-    return one_report(event)
+    return event_curve(event)

@@ -18,6 +18,7 @@ from beam_ldp.accounting.composition.curve_losses import (
 from beam_ldp.accounting.composition.report_curves import (
     OwnEvent,
     ReportCurve,
+    event_curve,
     one_report,
     spread_of,
 )
@@ -49,7 +50,10 @@ def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]
     return [
         (
             count,
-            ShuffledReports(LocalReports(budget, message_pair(budget)), event.num_reports),
+            ShuffledReports(
+                LocalReports(budget, message_pair(budget), outputs=event.outputs),
+                event.num_reports,
+            ),
         )
         for count, budget in event.messages
     ]
@@ -62,7 +66,7 @@ def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndar
     """
     total = np.zeros(len(orders))
     for count, column in message_columns(event):
-        curve = one_report(column)
+        curve = event_curve(column)
         total += count * divergences_of(curve, _fine_sticks(column), orders)
     if event.squared_change is None:
         return total
@@ -78,7 +82,7 @@ def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndar
 
 @lru_cache(maxsize=256)
 def _fine_sticks(column: ShuffledReports) -> tuple[np.ndarray, np.ndarray]:
-    return fine_sticks(one_report(column))
+    return fine_sticks(event_curve(column))
 
 
 def in_columns(event: OwnEvent) -> bool:

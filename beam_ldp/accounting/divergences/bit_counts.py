@@ -18,8 +18,9 @@ th = (j - 1/2) pi / M,
     g_m(mu + w) = e^(E_m - s w) J_m(w),   J_m(w) = Re sum e^(m L_1 + (N - m) L_0 - i w th) k(th) / M
     s = log c,   k(th) = a c e^(i th) - b / (1 - e^(-i th) / c),   E_m linear in m
 
-up to the values at t + 2 M j, which are small (`_ALIASES`). The sum is smooth in *real* m and w, so
-that Taylor's formula bounds it between few points: in m to second order around the middle of a
+up to the values at t + 2 M j, which are small, or known: far to the left g is -b, and -b times
+-e^(-2 M s j) for all j >= 1 sums to b / (e^(2 M s) + 1), the same for every m and t. The sum is
+smooth in *real* m and w, so that Taylor's formula bounds it between few points: in m to second order around the middle of a
 block, in w by chords. Blocks whose bound is too large are halved. That is the whole proof; it costs
 the same for any number of people. The other direction is that of the chances (1 - low, 1 - high).
 
@@ -53,10 +54,10 @@ _AROUND = np.arange(-3.0, 4.0)  # a number of ones that was found to be worse
 _MOST_NODES = 1 << 14
 _MOST_BLOCKS = 300  # looked at before a search is given up
 _AT_ONCE = 32  # releases
-_SMALL = 0.03  # of the spread of one loss: epsilons below are bounded by a chord
+_LIFTED = 10.0  # the most that a log delta falls by, where the left is taken off
 _CHORD = 2e-4  # relative, of what chords in w may add
 _TOLERANCE = 5e-4  # relative, of an epsilon: how far above a data set it is certified
-_LOOSE = 5e-3  # the same of a delta
+_LOOSE = 1e-3  # the same of a delta
 _TURNS = 6  # data sets found worse than all before
 _MOST = 1.0 - 1e-6  # of the largest loss: what is nearer to it is as likely as that
 _CLOSE = 2e-6  # relative: how far a root may be above the curve
@@ -114,6 +115,8 @@ class _Counts(NamedTuple):
     kernel: Array  # k / M
     noise: Array  # by how much rounding can miss a term of the size one
     spread: Array  # the least variance of the tilted count
+    lift: Array  # what all values at t - 2 M j add together, where they are taken off
+    unlifted: Array  # and by how much that may be wrong
 
     @classmethod
     def of(cls, high: Array, low: Array, others: Array, epsilons: Array) -> _Counts:
@@ -133,11 +136,17 @@ class _Counts(NamedTuple):
             variance.append(q * rest)
             slack += 8.0 * _UNIT * others * (np.abs(q - p) * (1.0 + s) + divergence)
         most, least = np.maximum(*variance) * others, np.minimum(*variance) * others
-        # Sums of bits leave e^-_EXACT beyond `reach` (Bernstein); the pole of k is at distance s.
-        reach = _EXACT / 3.0 + np.sqrt((_EXACT / 3.0) ** 2 + 2.0 * _EXACT * most)
+        # Far to the left F is one, which e^-(2 M s) makes small, or is taken off: `lift`.
+        fall, reach = -np.minimum(*level) * others, _reach(most)
         with np.errstate(divide="ignore", invalid="ignore"):
-            pole = np.minimum(_EXACT - np.minimum(*level) * others, _EXACT + s * reach) / s
-        nodes = np.ceil(np.maximum(reach, np.where(b > 0.0, pole, 0.0)) / 2.0 + 2.0)
+            short = np.where(b > 0.0, np.minimum(_EXACT + fall, _EXACT + s * reach) / s, 0.0)
+            known = (fall + 8.0 * np.minimum(1.0, s * np.sqrt(most))) / np.where(b > 0.0, s, 1.0)
+        shift = np.maximum(chance[0] - high, chance[1] - low) * others
+        wide = np.maximum(high * (1.0 - high), low * (1.0 - low)) * others
+        known = np.maximum(known, _reach(wide) + shift)
+        lifted = (known < short) & (fall < _LIFTED)
+        nodes = np.ceil(np.maximum(reach, np.where(lifted, known, short)) / 2.0 + 2.0)
+        lift = np.where(lifted, b / (np.exp(np.minimum(2.0 * nodes * s, 700.0)) + 1.0), 0.0)
         cut = 2.0 * np.arcsin(np.sqrt(np.minimum(1.0, _EXACT / 2.0 / np.maximum(least, 1.0))))
         used = np.minimum(np.ceil(cut * nodes / math.pi), nodes)
         index = np.arange(min(int(used.max()), _MOST_NODES))[None, :]
@@ -146,9 +155,9 @@ class _Counts(NamedTuple):
         size = [0.5 * np.log1p(-np.minimum(4.0 * v * half, 1.0 - _UNIT)) for v in variance]
         sine = np.sin(turn)
         angle = [np.arctan2(q * sine, 1.0 - 2.0 * q * half) - q * turn for q in chance]
-        away = s + 1j * turn
-        kernel = a * np.exp(away)
-        kernel = np.where(b > 0.0, kernel + b / np.expm1(-away), kernel) / nodes
+        log_z = s + 1j * turn
+        kernel = a * np.exp(log_z)
+        kernel = np.where(b > 0.0, kernel + b / np.expm1(-log_z), kernel) / nodes
         noise = np.abs(kernel) * (32.0 + 8.0 * others * np.maximum(*chance) * turn)
         noise += 8.0 * (high + low * (1.0 + b)) * np.exp(s) / nodes  # of a, times the law f
         beyond = index >= used
@@ -168,6 +177,8 @@ class _Counts(NamedTuple):
             kernel=kernel,
             noise=noise,
             spread=least,
+            lift=lift,
+            unlifted=np.where(lifted, 4.0 * math.exp(-_EXACT) * b + 64.0 * _UNIT * lift, 0.0),
         )
 
     def take(self, row: int) -> _Counts:
@@ -201,7 +212,8 @@ class _Counts(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(np.maximum(heights, 0.0)) - self.s[:, :, None] * steps
         found = np.nanmax(logs, axis=2, initial=-np.inf) - self.s * first
-        return found + self._mixed(self.level, m) + (self.slack if upper else -self.slack)
+        found += self._mixed(self.level, m) + (self.slack if upper else -self.slack)
+        return self._off(found, upper)
 
     def log_bounds(self, least: Array, most: Array) -> Array:
         """Logarithms of what no delta is above at so many ones, from `least` to `most` of them."""
@@ -235,12 +247,25 @@ class _Counts(NamedTuple):
         found += half**2 / 2.0 * total(longest, kernel * steep**2) + _ALIASES * self.scale * apart
         found += total(longest, self.noise) + half * total(size, self.noise * steep)
         with np.errstate(divide="ignore"):
-            return np.log(np.maximum(found, 0.0)) + at + self.slack
+            return self._off(np.log(np.maximum(found, 0.0)) + at + self.slack, True)
+
+    def _off(self, logs: Array, upper: bool) -> Array:
+        """Logarithms of deltas without what the left adds."""
+        if not self.lift.any():
+            return logs
+        with np.errstate(divide="ignore", over="ignore"):
+            found = np.exp(logs) - self.lift + (self.unlifted if upper else -self.unlifted)
+            return np.where(self.lift > 0.0, np.log(np.maximum(found, 0.0)), logs)
 
     def _phases(self, steps: Array) -> NDArray[np.complex128]:
         """The kernel, so many steps of w further: shape (releases, nodes, steps)."""
         angle = self.turn[:, :, None] * steps
         return self.kernel[:, :, None] * (np.cos(angle) - 1j * np.sin(angle))
+
+
+def _reach(variance: Array) -> Array:
+    """How far from its mean a sum of bits lies but for a chance of e^-_EXACT (Bernstein)."""
+    return np.asarray(_EXACT / 3.0 + np.sqrt((_EXACT / 3.0) ** 2 + 2.0 * _EXACT * variance))
 
 
 def _heights(size: Array, angle: Array, phases: NDArray[np.complex128]) -> Array:
@@ -274,11 +299,10 @@ class Releases(NamedTuple):
         return np.log(self.high / self.low)
 
     @property
-    def least(self) -> Array:
-        """Epsilons below which delta is bounded by a chord: the pole is too near there."""
+    def deviations(self) -> Array:
+        """Standard deviations of one loss, in crowds of the least variance."""
         p, q = self.high * (1.0 - self.high), self.low * (1.0 - self.low)
-        spread = np.maximum(self.reports - 1.0, 1.0) * np.minimum(p, q) + 1.0
-        return np.minimum(_SMALL * (self.high - self.low) / np.sqrt(spread), self.tops / 2.0)
+        return (self.high - self.low) / np.sqrt(np.maximum(self.reports * np.minimum(p, q), 1e-300))
 
     def counts(self, rows: Rows, epsilons: Array) -> _Counts:
         high, low, reports = (column[rows, None] for column in self)
@@ -291,7 +315,7 @@ class Releases(NamedTuple):
 
     def batches(self, rows: Rows, epsilons: Array) -> list[Rows]:
         """Places in `rows` of releases that are of few people or not, and need as many nodes."""
-        few, order = self.reports[rows] <= _LISTED, np.argsort(epsilons / self.least[rows])
+        few, order = self.reports[rows] <= _LISTED, np.argsort(epsilons / self.deviations[rows])
         parts = order[few[order]], order[~few[order]]
         return [
             batch
@@ -306,17 +330,10 @@ def log_uppers(releases: Releases, epsilons: Array) -> Array:
 
     Infinite where the search was given up.
     """
-    found, least, most = np.full(len(epsilons), -np.inf), releases.least, releases.tops * _MOST
-    some = np.flatnonzero(epsilons < releases.tops)
-    small = np.flatnonzero(epsilons < least)
-    at = np.minimum(np.where(epsilons < least, least, epsilons), most)[some]
-    rows = np.concatenate([some, small])
-    logs = _log_uppers(releases, rows, np.concatenate([at, np.zeros(len(small))]))
-    found[some] = logs[: len(some)]
-    share = np.expm1(epsilons[small]) / np.expm1(least[small])  # delta is convex in e^epsilon
-    chords = (1.0 - share) * np.exp(logs[len(some) :]) + share * np.exp(found[small])
-    found[small] = np.log(chords)
-    return np.minimum(found, 0.0)
+    found, some = np.full(len(epsilons), -np.inf), np.flatnonzero(epsilons < releases.tops)
+    at = np.minimum(epsilons, releases.tops * _MOST)
+    found[some] = np.minimum(_log_uppers(releases, some, at[some]), 0.0)
+    return found
 
 
 def _log_uppers(releases: Releases, rows: Rows, epsilons: Array) -> Array:
@@ -359,7 +376,7 @@ def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
     The former is 0 where none is known to need any; the latter infinite where the search was given
     up.
     """
-    goals, tops, least = np.log(deltas), releases.tops, releases.least
+    goals, tops = np.log(deltas), releases.tops
     lower, upper = np.zeros(len(deltas)), np.full(len(deltas), np.inf)
     rows = np.arange(len(deltas))
 
@@ -368,7 +385,7 @@ def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
 
         def excess(places: Rows, epsilons: Array) -> Array:
             some = rows[places]
-            counts = releases.counts(some, np.clip(epsilons, least[some], tops[some] * _MOST))
+            counts = releases.counts(some, np.minimum(epsilons, tops[some] * _MOST))
             found = counts.log_deltas(seen[some], upper=True).max(axis=1)
             return np.maximum(found, _LEAST_LOG) - goals[some]
 
@@ -379,10 +396,8 @@ def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
         guesses = roots(rows, seen[:, :: _ENDS + 1], guesses)
     for _ in range(_TURNS):
         at = roots(rows, seen, guesses)
-        lower[rows] = np.where(at > least[rows], at * (1.0 - _CLOSE), 0.0)
-        at = np.maximum(
-            at * np.where(releases.reports[rows] <= _LISTED, 1.0, 1.0 + _TOLERANCE), least[rows]
-        )
+        lower[rows] = at * (1.0 - _CLOSE)
+        at *= np.where(releases.reports[rows] <= _LISTED, 1.0, 1.0 + _TOLERANCE)
         inside = at < tops[rows] * _MOST
         upper[rows[~inside]] = tops[rows[~inside]]
         rows, at, worse = rows[inside], at[inside], np.full(inside.sum(), np.nan)
@@ -398,15 +413,12 @@ def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
         more = np.repeat(seen[:, :1], len(_AROUND), axis=1)
         more[rows] = np.clip(worse[:, None] + _AROUND, 0.0, releases.reports[rows, None] - 1.0)
         seen = np.concatenate([seen, more], axis=1)
-    some = np.flatnonzero(upper <= least)  # which may need none at all
-    upper[some[_log_uppers(releases, some, np.zeros(len(some))) <= goals[some]]] = 0.0
     return np.minimum(lower, upper), upper
 
 
 def _guesses(releases: Releases, deltas: Array) -> Array:
     """Roughly the Gaussian limit."""
-    spread = np.minimum(releases.high * (1.0 - releases.high), releases.low * (1.0 - releases.low))
-    mu = (releases.high - releases.low) / np.sqrt(np.maximum(releases.reports * spread, 1e-300))
+    mu = releases.deviations
     return mu * np.sqrt(2.0 * np.log(1.0 + 0.4 / deltas)) + 0.5 * mu * mu
 
 
