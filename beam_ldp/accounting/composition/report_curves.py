@@ -109,7 +109,7 @@ class BitCurve(NamedTuple):
 
     At each loss the worst data set is another one. The largest of their hockey sticks, in either
     direction, is convex in e^loss, and so that of some pair of laws, which dominates every pair of
-    neighbours, and composes (Zhu, Dong and Wang 2022). Of a sample the others drawn are a mixture of
+    neighbours, and composes (Zhu, Dong and Wang 2022). Of a sample the others drawn are a mix of
     data sets, which is no worse; to sample lessens the victim's change by `rate` alone, in whose
     stead `outer` and `within` count here (Balle, Barthe and Gaboardi 2018, Theorem 2).
     """

@@ -20,9 +20,10 @@ th = (j - 1/2) pi / M,
 
 up to the values at t + 2 M j, which are small, or known: far to the left g is -b, and -b times
 -e^(-2 M s j) for all j >= 1 sums to b / (e^(2 M s) + 1), the same for every m and t. The sum is
-smooth in *real* m and w, so that Taylor's formula bounds it between few points: in m to second order around the middle of a
-block, in w by chords. Blocks whose bound is too large are halved. That is the whole proof; it costs
-the same for any number of people. The other direction is that of the chances (1 - low, 1 - high).
+smooth in *real* m and w, and bends no more than by the sum of its terms' sizes: chords between few
+points bound it, over the places w and over blocks of m. Blocks whose bound is too large are halved.
+That is the whole proof; it costs the same for any number of people. The other direction is that of
+the chances (1 - low, 1 - high).
 
 Adding a person never raises delta: the count without is that with, after post-processing.
 """
@@ -32,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ _BLOCKS = 8  # to begin with
 _FEW = 2000  # numbers of ones, of which each costs less than bounds of blocks
 _AROUND = np.arange(-3.0, 4.0)  # a number of ones that was found to be worse
 _MOST_NODES = 1 << 14
-_MOST_BLOCKS = 300  # looked at before a search is given up
+_MOST_BLOCKS = 1000  # looked at before a search is given up
 _AT_ONCE = 32  # releases
 _LIFTED = 10.0  # the most that a log delta falls by, where the left is taken off
 _CHORD = 2e-4  # relative, of what chords in w may add
@@ -217,35 +218,24 @@ class _Counts(NamedTuple):
 
     def log_bounds(self, least: Array, most: Array) -> Array:
         """Logarithms of what no delta is above at so many ones, from `least` to `most` of them."""
-        middle, half = (least + most) / 2.0, (most - least) / 2.0
-        size, at = self._mixed(self.size, middle), self._mixed(self.level, middle)
-        with np.errstate(over="ignore"):  # of a long block, which is halved
-            longest = np.exp(
-                np.maximum(
-                    *(
-                        self._mixed(self.size, m) + (self._mixed(self.level, m) - at)[:, :, None]
-                        for m in (least, most)
-                    )
-                )
-            )
-            apart = np.exp(np.abs(np.subtract(*self.level)) * half)
-        size, angle = np.exp(size), self._mixed(self.angle, middle)
+        at = np.maximum(self._mixed(self.level, least), self._mixed(self.level, most))
         slope = np.subtract(*self.level) + np.subtract(*self.size) + 1j * np.subtract(*self.angle)
-        kernel, steep = np.abs(self.kernel), np.abs(slope)
+        grid, kernel = self.places(), np.abs(self.kernel)
         bend = kernel * (self.s**2 + self.turn**2)
-        # In w from 0 to 2, by chords so short that they hardly add.
-        worst = float(np.max(self.s**2 + 4.0 / np.maximum(self.spread, 1.0)))
-        grid = np.linspace(0.0, 2.0, 2 + min(math.ceil(2.0 * math.sqrt(worst / _CHORD / 8.0)), 62))
         phases = self._phases(grid) * np.exp(-self.s * grid)[:, None, :]
-        found = np.abs(_heights(size, angle, phases * slope[:, :, None]))
-        found = (_heights(size, angle, phases) + half[:, :, None] * found).max(axis=2)
 
         def total(sizes: Array, weights: Array) -> Array:
             return np.einsum("cbk,ck->cb", sizes, weights)
 
-        found += grid[1] ** 2 / 8.0 * (total(size, bend) + half * total(size, bend * steep))
-        found += half**2 / 2.0 * total(longest, kernel * steep**2) + _ALIASES * self.scale * apart
-        found += total(longest, self.noise) + half * total(size, self.noise * steep)
+        sizes, highest = [], []
+        for m in (least, most):
+            size = self._mixed(self.size, m) + (self._mixed(self.level, m) - at)[:, :, None]
+            sizes.append(np.exp(size))
+            heights = _heights(sizes[-1], self._mixed(self.angle, m), phases).max(axis=2)
+            highest.append(heights + grid[1] ** 2 / 8.0 * total(sizes[-1], bend))
+        larger = np.maximum(*sizes)
+        found = np.maximum(*highest) + _ALIASES * self.scale + total(larger, self.noise)
+        found += (most - least) ** 2 / 8.0 * total(larger, kernel * np.abs(slope) ** 2)
         with np.errstate(divide="ignore"):
             return self._off(np.log(np.maximum(found, 0.0)) + at + self.slack, True)
 
@@ -256,6 +246,11 @@ class _Counts(NamedTuple):
         with np.errstate(divide="ignore", over="ignore"):
             found = np.exp(logs) - self.lift + (self.unlifted if upper else -self.unlifted)
             return np.where(self.lift > 0.0, np.log(np.maximum(found, 0.0)), logs)
+
+    def places(self) -> Array:
+        """Of w from 0 to 2, so close that chords between them hardly add."""
+        worst = float(np.max(self.s**2 + 4.0 / np.maximum(self.spread, 1.0)))
+        return np.linspace(0.0, 2.0, 2 + min(math.ceil(2.0 * math.sqrt(worst / _CHORD / 8.0)), 62))
 
     def _phases(self, steps: Array) -> NDArray[np.complex128]:
         """The kernel, so many steps of w further: shape (releases, nodes, steps)."""
@@ -471,3 +466,39 @@ def _climbed(counts: _Counts, least: Array, most: Array) -> float:
     shares = np.linspace(0.0, 1.0, max(3, _BLOCKS * _BLOCKS // len(least)))
     some = np.unique(np.floor(least[:, None] + (most - least)[:, None] * shares))
     return float(some[counts.log_deltas(some[None, :], upper=False)[0].argmax()])
+
+
+def block_ends(
+    bit: Bit, reports: int, epsilon: float, delta: float | None = None
+) -> list[Any] | None:
+    """What another program needs to prove a delta again, in one direction; None if that is long.
+
+    Args:
+        delta: to be proved; by default the largest of any data set, and a little.
+
+    Returns:
+        Numbers of nodes in all, of those that count, of places w, and those of ones at the ends of
+        blocks between which chords in m prove it too, or no other number is.
+    """
+    releases, at = Releases.of([(bit, reports)]), np.array([epsilon])
+    if epsilon >= releases.tops[0] * _MOST:
+        return [2, 1, 2, sorted({0, reports - 1})]
+    counts = releases.counts(np.zeros(1, dtype=np.intp), at)
+    goal = math.log(delta) if delta else float(log_uppers(releases, at)[0])
+    others = float(counts.others[0, 0])
+    ends, pending = {0.0, others}, [(0.0, others)]
+    while pending:
+        if len(ends) > _MOST_BLOCKS or not math.isfinite(goal):
+            return None
+        least, most = (np.array(side) for side in zip(*pending))
+        high = (counts.log_bounds(least[None, :], most[None, :])[0] > goal) & (most - least > 1.0)
+        least, most = least[high], most[high]
+        middles = np.floor((least + most) / 2.0)
+        ends.update(middles.tolist())
+        pending = [*zip(least, middles), *zip(middles, most)]
+    nodes, used = math.pi / 2.0 / float(counts.turn[0, 0]), counts.turn.shape[1]
+    shift = max(counts.chance[0][0, 0] - bit.high, counts.chance[1][0, 0] - bit.low) * others
+    wide = max(bit.high * (1.0 - bit.high), bit.low * (1.0 - bit.low)) * others
+    whole = math.ceil(max(nodes, (float(_reach(np.array(wide))) + shift) / 2.0 + 3.0))
+    used = min(whole, math.ceil(used * whole / nodes))
+    return [whole, used, len(counts.places()), sorted(map(int, ends))]
