@@ -49,8 +49,8 @@ _UNIT = 2.0**-52
 _TABLE = 1e-14  # relative, that chances are taken apart
 _ENDS = 8  # numbers of ones that are looked at one by one, at either end
 _LISTED = 128  # people, of whom every number is
-_BLOCKS = 8  # to begin with
-_FEW = 2000  # numbers of ones, of which each costs less than bounds of blocks
+_BLOCKS = 24  # to begin with
+_FEW = 400  # numbers of ones, of which each costs less than bounds of blocks
 _AROUND = np.arange(-3.0, 4.0)  # a number of ones that was found to be worse
 _MOST_NODES = 1 << 14
 _MOST_BLOCKS = 1000  # looked at before a search is given up
@@ -58,7 +58,8 @@ _AT_ONCE = 32  # releases
 _LIFTED = 10.0  # the most that a log delta falls by, where the left is taken off
 _CHORD = 2e-4  # relative, of what chords in w may add
 _TOLERANCE = 5e-4  # relative, of an epsilon: how far above a data set it is certified
-_LOOSE = 1e-3  # the same of a delta
+_LOOSE = 1e-3  # the same of a delta, but of rare losses
+_OFTEN = -10.0  # log delta of those that are not
 _TURNS = 6  # data sets found worse than all before
 _MOST = 1.0 - 1e-6  # of the largest loss: what is nearer to it is as likely as that
 _CLOSE = 2e-6  # relative: how far a root may be above the curve
@@ -340,7 +341,8 @@ def _log_uppers(releases: Releases, rows: Rows, epsilons: Array) -> Array:
             continue
         done, goals = np.zeros(len(batch), dtype=bool), np.full(len(batch), -np.inf)
         for _ in range(_TURNS):
-            goals = np.maximum(goals, counts.log_deltas(seen, upper=False).max(axis=1) + _LOOSE)
+            worst = counts.log_deltas(seen, upper=False).max(axis=1)
+            goals = np.maximum(goals, worst + _LOOSE * np.maximum(1.0, worst / _OFTEN) ** 2)
             done, worse = _certified(counts, ends[rows[batch]], goals)
             if np.isnan(worse).all():
                 break

@@ -7,6 +7,7 @@ links two shufflers.
 
 Methods, from tight to loose:
 
+* "bits": over all data sets (`divergences.bit_counts`); of messages that are each about one place.
 * "blanket": with probability 2p somebody else's bit is uniform; the victim hides among those
   bits. This pair dominates every block size and every value in between (two bits that differ by
   less are a convex-order contraction of the full flip). Composed as privacy-loss distributions;
@@ -44,12 +45,13 @@ from beam_ldp.accounting.divergences.moments import (
 )
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms
+from beam_ldp.accounting.reports import ShuffledMessages
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.special import brentq
 
-MessageMethod = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
-METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
+MessageMethod = Literal["auto", "bits", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
+METHODS = ("auto", "bits", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
 
 # Lemma 3.3.2 (Feldman, McMillan and Talwar 2023, Corollary 4.3): divergence 48 a x^2 / n for
 # orders a up to n / (16 e exp(e)), e the message's local epsilon and x = 2 sinh(e/2).
@@ -122,6 +124,8 @@ def multi_message_epsilon(
     """
     columns = checked_messages(messages, num_reports, delta, method)
     local = math.fsum(c.columns * c.message_epsilon for c in columns)
+    if method == "bits":
+        return min(local, _bits_epsilon(columns, num_reports, delta))
     if method == "thesis":
         return min(local, _thesis_epsilon(columns, num_reports, delta))
     if method.endswith("_rdp"):
@@ -236,6 +240,13 @@ def column_losses(
         for c in columns
     ]
     return together([(connected_losses(atoms, step), count) for count, atoms in kinds])
+
+
+def _bits_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:
+    from beam_ldp.accounting.composition.ledger_bounds import ledger_losses  # which needs this here
+
+    losses = ledger_losses({ShuffledMessages(columns, num_reports, outputs=2): 1})
+    return math.inf if losses is None else losses.epsilon(delta)
 
 
 def _thesis_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:

@@ -158,6 +158,8 @@ class BlockMean(MeanRandomizer):
             method = "thesis"
         else:
             shape = allocation.shuffle_shape(levels)
+        if method == "auto" and all(count % size == 0 for count in per_level):
+            method = "bits"  # each message is about one coordinate
         found = accountant.calibrate_messages(
             per_level, shape, epsilon, delta, num_users, method=method
         )
