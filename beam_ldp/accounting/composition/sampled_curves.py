@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import attr
 import numpy as np
@@ -258,7 +258,9 @@ def _share(event: SampledReports) -> float:
 def _composed_columns(event: ShuffledMessages, people: int) -> _Shuffles:
     """Of so many people; Rényi divergences, which take longer, of no more than the event's."""
     kinds = tuple(Messages(count, budget) for count, budget in event.messages)
-    return _Shuffles(column_losses(kinds, people), _ORDERS, _columns_divergences(event))
+    method: Literal["bits", "auto"] = "bits" if event.outputs == 2 else "auto"
+    losses = column_losses(kinds, people, method)
+    return _Shuffles(losses, _ORDERS, _columns_divergences(event))
 
 
 @lru_cache(maxsize=64)

@@ -262,11 +262,11 @@ def messages_epsilon(
         if method == "auto" and hidden and few:
             method = "l2"  # far from flipping every bit: the general price is higher
     if method != "l2":
-        general: Any = method
+        bits = method == "auto" and event.outputs == 2
+        general: Any = "bits" if bits else method
         value = multi_message_epsilon(event.messages, reports, delta, general)
-        found.append((value, "blanket" if method == "auto" else method))
-    if method == "auto" and event.outputs == 2:
-        found.append((multi_message_epsilon(event.messages, reports, delta, "bits"), _BITS))
+        way = "blanket" if method == "auto" else method
+        found.append((value, _BITS if bits else way))
     epsilon, way = min(found)
     lower, pair = 0.0, _NO_PAIR
     if event.witness:

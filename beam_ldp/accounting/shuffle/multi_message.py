@@ -30,6 +30,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.composition.curve_losses import sticks
+from beam_ldp.accounting.composition.report_curves import event_curve
 from beam_ldp.accounting.divergences.loss_grid import (
     LossGrid,
     connected_losses,
@@ -45,9 +47,10 @@ from beam_ldp.accounting.divergences.moments import (
 )
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms
-from beam_ldp.accounting.reports import ShuffledMessages
+from beam_ldp.accounting.reports import LocalReports, ShuffledReports
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
+from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.special import brentq
 
 MessageMethod = Literal["auto", "bits", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
@@ -124,8 +127,6 @@ def multi_message_epsilon(
     """
     columns = checked_messages(messages, num_reports, delta, method)
     local = math.fsum(c.columns * c.message_epsilon for c in columns)
-    if method == "bits":
-        return min(local, _bits_epsilon(columns, num_reports, delta))
     if method == "thesis":
         return min(local, _thesis_epsilon(columns, num_reports, delta))
     if method.endswith("_rdp"):
@@ -226,6 +227,13 @@ def _fair_log_pmf(counts: np.ndarray, trials: int) -> np.ndarray:
     return relative - relative[middle] + binomial_log_pmf(counts[middle], trials, 0.5)
 
 
+def _bit(message_epsilon: float, num_reports: int) -> ShuffledReports:
+    """A column of messages that are one bit each."""
+    return LocalReports(message_epsilon, message_pair(message_epsilon), outputs=2).shuffled(
+        num_reports
+    )
+
+
 @lru_cache(maxsize=64)
 def column_losses(
     columns: tuple[Messages, ...], num_reports: int, method: MessageMethod = "auto"
@@ -235,18 +243,15 @@ def column_losses(
     counts = [c.columns for c in columns]
     step = math.sqrt(np.average(np.square(deviations), weights=counts)) / _STEPS_PER_DEVIATION
     step = min(step, *(c.message_epsilon for c in columns))
+    if method == "bits":
+        curves = [(event_curve(_bit(c.message_epsilon, num_reports)), c.columns) for c in columns]
+        grids = [(LossGrid.connecting(step, *sticks(curve, step)), n) for curve, n in curves]
+        return together(grids)
     kinds = [
         (c.columns, message_atoms(c.message_epsilon, num_reports, _clones(method), _REACH))
         for c in columns
     ]
     return together([(connected_losses(atoms, step), count) for count, atoms in kinds])
-
-
-def _bits_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:
-    from beam_ldp.accounting.composition.ledger_bounds import ledger_losses  # which needs this here
-
-    losses = ledger_losses({ShuffledMessages(columns, num_reports, outputs=2): 1})
-    return math.inf if losses is None else losses.epsilon(delta)
 
 
 def _thesis_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:
