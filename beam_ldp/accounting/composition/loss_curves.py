@@ -11,19 +11,6 @@ from functools import lru_cache
 import attr
 import numpy as np
 
-from beam_ldp.accounting.composition.curve_losses import (
-    deviation_of,
-    divergences_of,
-    fine_sticks,
-    grid_of,
-    sticks,
-)
-from beam_ldp.accounting.composition.report_curves import (
-    BitCurve,
-    OwnEvent,
-    ReportCurve,
-    event_curve,
-)
 from beam_ldp.accounting.composition.sampled_curves import (
     HOPELESS,
     SampledCurve,
@@ -33,11 +20,24 @@ from beam_ldp.accounting.composition.sampled_curves import (
     message_columns,
     points_curve,
 )
+from beam_ldp.accounting.divergences.curve_losses import (
+    deviation_of,
+    divergences_of,
+    fine_sticks,
+    grid_of,
+    sticks,
+)
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     LocalReports,
     SampledReports,
     ShuffledReports,
+)
+from beam_ldp.accounting.shuffle.report_curves import (
+    BitCurve,
+    OwnEvent,
+    ReportCurve,
+    event_curve,
 )
 
 _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double

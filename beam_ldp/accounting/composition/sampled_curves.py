@@ -9,18 +9,11 @@ from typing import Literal, NamedTuple
 import attr
 import numpy as np
 
-from beam_ldp.accounting.composition.curve_losses import (
+from beam_ldp.accounting.divergences.curve_losses import (
     LogSticks,
     divergences_of,
     fine_sticks,
     grid_of,
-)
-from beam_ldp.accounting.composition.report_curves import (
-    OwnEvent,
-    ReportCurve,
-    event_curve,
-    one_report,
-    spread_of,
 )
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
@@ -34,6 +27,13 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.accounting.shuffle.mean_price import bounded_messages, l2_messages_rdp
 from beam_ldp.accounting.shuffle.multi_message import Messages, column_losses
+from beam_ldp.accounting.shuffle.report_curves import (
+    OwnEvent,
+    ReportCurve,
+    event_curve,
+    one_report,
+    spread_of,
+)
 from beam_ldp.randomizers.mean.two_response import message_pair
 
 HOPELESS = 100.0  # a local epsilon that no crowd hides

@@ -30,8 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.composition.curve_losses import sticks
-from beam_ldp.accounting.composition.report_curves import event_curve
+from beam_ldp.accounting.divergences.curve_losses import sticks
 from beam_ldp.accounting.divergences.loss_grid import (
     LossGrid,
     connected_losses,
@@ -48,6 +47,7 @@ from beam_ldp.accounting.divergences.moments import (
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms
 from beam_ldp.accounting.reports import LocalReports, ShuffledReports
+from beam_ldp.accounting.shuffle.report_curves import event_curve
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.mean.two_response import message_pair
