@@ -19,6 +19,7 @@ from beam_ldp.accounting import (
     shuffle_epsilons,
     shuffled_event,
 )
+from beam_ldp.accounting.divergences import bit_counts
 from beam_ldp.accounting.divergences.bit_counts import (
     Bit,
     Releases,
@@ -107,8 +108,8 @@ def all_deltas(bit: Bit, reports: int, epsilon: float) -> np.ndarray:
 @pytest.mark.parametrize(("reports", "local_epsilon", "delta", "exact"), GOLDEN_EPSILONS)
 def test_epsilon_is_that_of_all_data_sets(reports, local_epsilon, delta, exact):
     least, most = bit_epsilon(response(local_epsilon), reports, delta)
-    assert exact * (1 - 1e-5) <= least <= exact * (1 + 1e-6)
-    assert exact * (1 - 1e-6) <= most <= exact * 1.001
+    assert exact * (1 - 1e-3) <= least <= exact * (1 + 1e-6)
+    assert exact * (1 - 1e-6) <= most <= exact * 1.0003
     bound = shuffle_epsilon(KRandomizedResponse(2, local_epsilon), reports, delta)
     assert most * (1 - 1e-6) <= bound <= most * (1 + 1e-6)
     assert bound.lower * 1.001 >= bound
@@ -191,7 +192,7 @@ def test_no_data_set_costs_more(size, local_epsilon, log_delta, seed):
     if most == math.inf:
         assert reports * bit.low < 100
         return
-    assert most <= least * 1.002 or least == 0.0
+    assert most <= least * 1.002 or most < 0.3 * bit.deviation(reports)  # delta hardly falls there
     if most >= bit.top:
         return
     rng = np.random.default_rng(seed)
@@ -244,12 +245,18 @@ def test_delta_falls_and_is_nothing_at_the_largest_loss():
     assert np.all(np.exp(logs[:2]) >= np.array(exact)) and np.exp(logs[0]) <= exact[0] * 1.006
 
 
-def test_a_search_that_is_too_long_keeps_the_other_price_and_says_so():
-    mechanism = KRandomizedResponse(2, 8.616442796668535)
-    bound = shuffle_epsilon(mechanism, 57_247, 5.466e-6)
-    assert bit_epsilon(response(8.616442796668535), 57_247, 5.466e-6)[1] == math.inf
-    assert bound.method.endswith("; of all data sets the search was too long")
-    assert bound.lower <= bound < mechanism.local_epsilon
+def test_a_search_that_is_too_long_keeps_the_other_price_and_says_so(monkeypatch):
+    mechanism = KRandomizedResponse(2, 5.0)
+    monkeypatch.setattr(bit_counts, "_MOST_BLOCKS", 0)
+    monkeypatch.setattr(bit_counts, "_FEW", 0)
+    monkeypatch.setattr(bit_counts, "_BLOCKS", 1)
+    bit_epsilon.cache_clear()
+    bound = shuffle_epsilon(mechanism, 20_000, 1e-6)
+    bit_epsilon.cache_clear()
+    assert bound.method == (
+        "own blanket of KRandomizedResponse; of all data sets the search was too long"
+    )
+    assert 0 < bound.lower < bound < 5.0
 
 
 # Which mechanisms it is for --------------------------------------------------------------

@@ -56,13 +56,24 @@ _MOST_NODES = 1 << 14
 _MOST_BLOCKS = 1000  # looked at before a search is given up
 _AT_ONCE = 32  # releases
 _LIFTED = 10.0  # the most that a log delta falls by, where the left is taken off
-_CHORD = 2e-4  # relative, of what chords in w may add
-_TOLERANCE = 5e-4  # relative, of an epsilon: how far above a data set it is certified
-_LOOSE = 1e-3  # the same of a delta, but of rare losses
-_OFTEN = -10.0  # log delta of those that are not
+_CHORD = 5e-5  # relative to the largest terms, of what chords in w may add
+_LOOSE = 1e-3  # relative, of a delta: how far above a data set it is certified
+_OFTEN = -10.0  # log delta from which on it is more, for losses so rare hardly matter
+_MORE, _MOST_ROOM = 8.0, 64.0  # times that, where else the search is too long
+_LESS = (
+    1e-6,
+    5e-5,
+    1e-4,
+    2e-4,
+    4e-4,
+    8e-4,
+    1.5e-3,
+    4e-3,
+    0.03,
+)  # where a data set's epsilon may be
 _TURNS = 6  # data sets found worse than all before
 _MOST = 1.0 - 1e-6  # of the largest loss: what is nearer to it is as likely as that
-_CLOSE = 2e-6  # relative: how far a root may be above the curve
+_CLOSE = 1e-9  # relative, of a delta: more than rounding
 _LEAST_LOG = -690.0
 
 
@@ -140,7 +151,7 @@ class _Counts(NamedTuple):
         most, least = np.maximum(*variance) * others, np.minimum(*variance) * others
         # Far to the left F is one, which e^-(2 M s) makes small, or is taken off: `lift`.
         fall, reach = -np.minimum(*level) * others, _reach(most)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             short = np.where(b > 0.0, np.minimum(_EXACT + fall, _EXACT + s * reach) / s, 0.0)
             known = (fall + 8.0 * np.minimum(1.0, s * np.sqrt(most))) / np.where(b > 0.0, s, 1.0)
         shift = np.maximum(chance[0] - high, chance[1] - low) * others
@@ -340,13 +351,16 @@ def _log_uppers(releases: Releases, rows: Rows, epsilons: Array) -> Array:
             found[batch] = counts.log_deltas(listed, upper=True).max(axis=1)
             continue
         done, goals = np.zeros(len(batch), dtype=bool), np.full(len(batch), -np.inf)
+        room = np.ones(len(batch))
         for _ in range(_TURNS):
             worst = counts.log_deltas(seen, upper=False).max(axis=1)
-            goals = np.maximum(goals, worst + _LOOSE * np.maximum(1.0, worst / _OFTEN) ** 2)
+            goals = np.maximum(goals, worst + room * _loose(worst))
             done, worse = _certified(counts, ends[rows[batch]], goals)
-            if np.isnan(worse).all():
+            room[~done & np.isnan(worse)] *= _MORE  # the search was too long
+            if done.all() or np.all(np.isnan(worse) & (done | (room > _MOST_ROOM))):
                 break
             seen = np.where(np.isnan(worse), seen[:, 0], worse)[:, None]
+            seen = np.concatenate([ends[rows[batch]], seen], axis=1)
         found[batch] = np.where(done, goals, np.inf)
     return found
 
@@ -367,6 +381,11 @@ def bit_log_deltas(bit: Bit, reports: int, epsilons: Array) -> Array:
     return np.asarray(found.reshape(len(sides), -1).max(axis=0))
 
 
+def _loose(logs: Array) -> Array:
+    """How far a log delta is certified above that of a data set."""
+    return np.asarray(_LOOSE * np.maximum(1.0, logs / _OFTEN) ** 2)
+
+
 def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
     """Of each release the epsilon of a concrete data set, and one that is enough for all of them.
 
@@ -375,26 +394,26 @@ def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
     """
     goals, tops = np.log(deltas), releases.tops
     lower, upper = np.zeros(len(deltas)), np.full(len(deltas), np.inf)
-    rows = np.arange(len(deltas))
+    loose, rows = np.where(releases.reports <= _LISTED, 0.0, _loose(goals)), np.arange(len(deltas))
+
+    def excess(rows: Rows, seen: Array, epsilons: Array) -> Array:
+        counts = releases.counts(rows, np.minimum(epsilons, tops[rows] * _MOST))
+        found = counts.log_deltas(seen[rows], upper=True).max(axis=1)
+        return np.maximum(found, _LEAST_LOG) - goals[rows]
 
     def roots(rows: Rows, seen: Array, guesses: Array) -> Array:
-        """The epsilons that these numbers of ones need, or hardly more."""
+        """The epsilons at which these numbers of ones leave room for what a bound adds."""
 
-        def excess(places: Rows, epsilons: Array) -> Array:
-            some = rows[places]
-            counts = releases.counts(some, np.minimum(epsilons, tops[some] * _MOST))
-            found = counts.log_deltas(seen[some], upper=True).max(axis=1)
-            return np.maximum(found, _LEAST_LOG) - goals[some]
+        def height(places: Rows, epsilons: Array) -> Array:
+            return excess(rows[places], seen, epsilons) + loose[rows[places]]
 
-        return safe_roots(excess, guesses[rows], tops[rows], upper=True)
+        return safe_roots(height, guesses[rows], tops[rows], upper=True)
 
     seen, guesses = releases.ends(), _guesses(releases, deltas)
     if len(rows) > _AT_ONCE:  # of two numbers of ones, which is nearly it
         guesses = roots(rows, seen[:, :: _ENDS + 1], guesses)
     for _ in range(_TURNS):
-        at = roots(rows, seen, guesses)
-        lower[rows] = at * (1.0 - _CLOSE)
-        at *= np.where(releases.reports[rows] <= _LISTED, 1.0, 1.0 + _TOLERANCE)
+        at = guesses[rows] = roots(rows, seen, guesses)
         inside = at < tops[rows] * _MOST
         upper[rows[~inside]] = tops[rows[~inside]]
         rows, at, worse = rows[inside], at[inside], np.full(inside.sum(), np.nan)
@@ -403,13 +422,22 @@ def epsilon_bounds(releases: Releases, deltas: Array) -> tuple[Array, Array]:
             counts = releases.counts(some, at[batch])
             done, worse[batch] = _certified(counts, seen[some], goals[some])
             upper[some[done]] = at[batch][done]
-        guesses[rows] = at
-        rows, worse = rows[~np.isnan(worse)], worse[~np.isnan(worse)]
+        given_up = np.isnan(worse) & np.isinf(upper[rows])
+        loose[rows[given_up]] *= _MORE
+        found = ~np.isnan(worse)
+        more = np.repeat(seen[:, :1], len(_AROUND), axis=1)
+        around = worse[found, None] + _AROUND
+        more[rows[found]] = np.clip(around, 0.0, releases.reports[rows[found], None] - 1.0)
+        seen = np.concatenate([seen, more], axis=1) if found.any() else seen
+        rows = rows[found | (given_up & (loose[rows] <= _MOST_ROOM * _loose(goals[rows])))]
         if not len(rows):
             break
-        more = np.repeat(seen[:, :1], len(_AROUND), axis=1)
-        more[rows] = np.clip(worse[:, None] + _AROUND, 0.0, releases.reports[rows, None] - 1.0)
-        seen = np.concatenate([seen, more], axis=1)
+    for less in _LESS:  # the data sets that were seen need nearly that
+        some = np.flatnonzero((lower == 0.0) & (guesses > 0.0))
+        if not len(some):
+            break
+        at = np.minimum(guesses[some], tops[some] * _MOST) * (1.0 - less)
+        lower[some] = np.where(excess(some, seen, at) > _CLOSE, at, 0.0)
     return np.minimum(lower, upper), upper
 
 
