@@ -335,7 +335,7 @@ def _sample(one: Json, times: int, table: Table, choice: Json) -> Part:
     _need(not lost or gone >= fakes, "it knows who came in which round")
     if gone < min(fakes, total):
         chance = rare(total - gone - 1, total, 1 - Fraction(fakes, users))
-    bit = one["local_event"].get("outputs") == 2 and not choice["any_randomizer"]
+    bit = one["local_event"].get("outputs") == 2 and not (epoch or choice["any_randomizer"])
     return Part(times, table, crowd, rate, Fraction(1, points), chance, bit=bit)
 def rare(few: int, of: int, likely: Fraction) -> Fraction:
     """How likely at most so few of so many are of a kind, with this share on average: Chernoff."""

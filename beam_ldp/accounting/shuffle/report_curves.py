@@ -15,7 +15,13 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     log_hockey_sticks,
 )
 from beam_ldp.accounting.divergences.iid_sums import FINE
-from beam_ldp.accounting.reports import POISSON, SELF, SampledReports, ShuffledReports
+from beam_ldp.accounting.reports import (
+    POISSON,
+    SELF,
+    WITHOUT_REPLACEMENT,
+    SampledReports,
+    ShuffledReports,
+)
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -142,7 +148,8 @@ class BitCurve(NamedTuple):
 def event_curve(event: OwnEvent) -> ReportCurve | BitCurve:
     """The curve of one report of each person, of all data sets where it is a bit."""
     curve, bit = one_report(event), event.local_event.bit
-    if bit is None or not (isinstance(event, ShuffledReports) or event.fixed_size):
+    one_shuffle = isinstance(event, ShuffledReports) or event.sampling == WITHOUT_REPLACEMENT
+    if bit is None or not one_shuffle:  # later rounds of an epoch may ask by what was seen
         return curve
     share = 1.0 if isinstance(event, ShuffledReports) else event.rate
     return BitCurve(bit, curve.reports, share, curve.top, (curve, *curve.alternatives))
