@@ -219,6 +219,15 @@ def test_bound_of_a_block_holds_of_all_in_it(bit, reports, share, data):
         assert bound <= found + 0.05
 
 
+def test_a_block_is_higher_in_its_middle_than_at_its_ends():
+    """Where it bends upwards: a chord alone would be too low."""
+    counts = Releases.of([(response(6.78), 1210)]).counts(np.array([0]), np.array([0.2916]))
+    least, middle, most = (np.array([[m]]) for m in (300.0, 1090.0, 1209.0))
+    ends = max(counts.log_bounds(m, m)[0, 0] for m in (least, most))
+    assert ends + 0.005 < counts.log_bounds(middle, middle)[0, 0]
+    assert counts.log_bounds(middle, middle)[0, 0] <= counts.log_bounds(least, most)[0, 0]
+
+
 def test_many_at_once_are_those_alone():
     budgets = np.linspace(0.2, 7.0, 40)
     bits_of = [response(budget) for budget in budgets]

@@ -84,6 +84,16 @@ def test_any_choice_is_an_upper_bound() -> None:
                 assert "nodes are too few" in str(error)
 
 
+def test_a_block_is_higher_in_its_middle_than_at_its_ends() -> None:
+    with localcontext(program.CONTEXT):
+        table = program.two_kinds(Fraction("6.78"), bit=True)
+        part = Part(1, table, 1210, bit=True)
+        one = block_ends(Bit(float(table[0][0]), float(table[0][1])), 1210, 0.2916)
+        assert one is not None
+        found = part.delta(Fraction("0.2916"), [[*one[:3], [0, 300, 1209]]], "0.01")
+    assert found > Fraction("0.3223")  # what the middle alone needs: e^-1.1324
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
