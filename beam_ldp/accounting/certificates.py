@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.bit_counts import Bit, block_ends
 from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
 from beam_ldp.accounting.reports import (
@@ -150,7 +151,7 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
         raise verify.Refuted(_SAMPLED_COLUMNS)
     if [(one["kind"], times) for one, times in parts] == [("ShuffledDpEvent", 1)]:
         for epsilon in epsilons:
-            yield from (head | found for found in _shuffled(parts, epsilon))
+            yield from (head | found for found in _shuffled(parts, epsilon, delta))
         return
     many = sum(times for _, times in parts) >= _MANY
     for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
@@ -159,9 +160,12 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
         raise verify.Refuted(_BY_LENGTH)
 
 
-def _shuffled(event: Leaves, epsilon: float) -> Iterator[dict[str, Any]]:
+def _shuffled(event: Leaves, epsilon: float, delta: float) -> Iterator[dict[str, Any]]:
     for choice in _choices(event[0][0]):
         (part,) = verify.parts_of(event, [choice])
+        if part.bit and (blocks := _blocks(part, epsilon, delta - float(part.chance))):
+            told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
+            yield told | {"tilts": blocks, "smoothing": _SMOOTHINGS[0]}
         tilts = [_text(_tilt(side, epsilon)) for side in _sides(part)]
         for smoothing in _SMOOTHINGS:
             told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
@@ -206,6 +210,19 @@ def _honest_drawn(one: dict[str, Any]) -> int:
 
 def _sides(part: Part) -> list[Part]:
     return [part._replace(table=side) for side in verify.sides(part.table)]
+
+
+def _blocks(part: Part, epsilon: float, delta: float | None = None) -> list[Any]:
+    """What proves it of a bit, for each direction: see `verify.bits_delta`; empty if too long."""
+    share = float(part.share * part.rate)
+    _, first, second = max((f / s, f, s) for f, s, _ in part.table)
+    bits = [Bit(float(first), float(second))]
+    if first + second != 1:
+        bits.append(Bit(float(1 - second), float(1 - first)))
+    inner = math.log1p(math.expm1(epsilon) / share)
+    goal = None if delta is None else delta / share
+    found = [block_ends(bit, part.crowd, inner, goal) for bit in bits]
+    return [] if None in found else found
 
 
 def _tilt(part: Part, epsilon: float) -> float:
@@ -306,7 +323,9 @@ def _knots(part: Part, negligible: float, grid: _Grid) -> list[list[str]]:
         loss = min(max(loss + step, loss * (1 + grid.growth)), top) if found else 0.0
         at = _text(loss)
         inner = math.log1p(math.expm1(float(at)) / float(part.share))
-        tilts = [] if part.shift else [_text(_tilt(side, inner)) for side in _sides(part)]
+        tilts: list[Any] = _blocks(part, float(at)) if part.bit else []
+        if not (tilts or part.shift):
+            tilts = [_text(_tilt(side, inner)) for side in _sides(part)]
         height = part.delta(Fraction(at), tilts, grid.smoothing)
         found.append([at, _text(height), *tilts])
     return _convex(found)

@@ -184,6 +184,10 @@ class SymbolOracle(NumberedReports, FrequencyOracle):
         )
 
     @property
+    def sends_bits(self) -> bool:
+        return self.num_symbols == 2
+
+    @property
     def triple_shares(self) -> tuple[float, ...]:
         return tuple(triple / self.num_symbols for triple in self.triple_overlaps)
 

@@ -158,6 +158,8 @@ class BlockMean(MeanRandomizer):
             method = "thesis"
         else:
             shape = allocation.shuffle_shape(levels)
+        if method == "auto" and all(count % size == 0 for count in per_level):
+            method = "bits"  # each message is about one coordinate
         found = accountant.calibrate_messages(
             per_level, shape, epsilon, delta, num_users, method=method
         )
@@ -494,6 +496,10 @@ class BlockMean(MeanRandomizer):
                 shift = (1 - low / 2.0**63) * reach
                 kinds[0.5 + shift, 0.5 - shift] += count
         return tuple((count, *both) for both, count in kinds.items())
+
+    @property
+    def sends_bits(self) -> bool:
+        return bool(np.all(self.layout.columns.size == 1))
 
     def dominating_pair(self) -> ShufflePair:
         """The pair of one message; with several, what is known of a whole row: clones.

@@ -296,6 +296,10 @@ class ScalarMean(NumberedReports, MeanRandomizer):
         )
 
     @property
+    def sends_bits(self) -> bool:
+        return len(self.points) == 2
+
+    @property
     def triple_shares(self) -> tuple[float, ...]:
         return (0.0,) if len(self.points) > 2 else ()
 

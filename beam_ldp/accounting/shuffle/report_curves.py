@@ -8,13 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.bit_counts import Bit, bit_log_deltas
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
     largest_log_ratio,
     log_hockey_sticks,
 )
 from beam_ldp.accounting.divergences.iid_sums import FINE
-from beam_ldp.accounting.reports import POISSON, SELF, SampledReports, ShuffledReports
+from beam_ldp.accounting.reports import (
+    POISSON,
+    SELF,
+    WITHOUT_REPLACEMENT,
+    SampledReports,
+    ShuffledReports,
+)
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -101,6 +108,51 @@ class ReportCurve(NamedTuple):
         """That of the worse direction."""
         sides = [self.log_sticks(side, losses, smoothing) for side in directions(self.pair)]
         return np.asarray(np.max(sides, axis=0))
+
+
+class BitCurve(NamedTuple):
+    """The same of a bit, over all data sets; `others` are proved as well.
+
+    At each loss the worst data set is another one. The largest of their hockey sticks, in either
+    direction, is convex in e^loss, and so that of some pair of laws, which dominates every pair of
+    neighbours, and composes (Zhu, Dong and Wang 2022). Of a sample the others drawn are a mix of
+    data sets, which is no worse; to sample lessens the victim's change by `rate` alone, in whose
+    stead `outer` and `within` count here (Balle, Barthe and Gaboardi 2018, Theorem 2).
+    """
+
+    bit: Bit
+    reports: int
+    share: float
+    top: float
+    others: tuple[ReportCurve, ...]
+
+    @property
+    def alternatives(self) -> tuple[ReportCurve, ...]:
+        return self.others
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the loss, for large crowds."""
+        return min(self.share * self.bit.deviation(self.reports), self.others[0].deviation)
+
+    def log_heights(self, losses: np.ndarray, smoothing: tuple[float, ...]) -> np.ndarray:
+        """Logarithms of the upper delta at each loss >= 0, in the worse direction."""
+        inner = np.log1p(np.expm1(losses) / self.share)
+        found = math.log(self.share) + bit_log_deltas(self.bit, self.reports, inner)
+        if (unknown := np.isinf(found) & (found > 0.0)).any():
+            found[unknown] = self.others[0].log_heights(losses[unknown], smoothing)
+        return np.asarray(found)
+
+
+@lru_cache(maxsize=256)
+def event_curve(event: OwnEvent) -> ReportCurve | BitCurve:
+    """The curve of one report of each person, of all data sets where it is a bit."""
+    curve, bit = one_report(event), event.local_event.bit
+    one_shuffle = isinstance(event, ShuffledReports) or event.sampling == WITHOUT_REPLACEMENT
+    if bit is None or not one_shuffle:  # later rounds of an epoch may ask by what was seen
+        return curve
+    share = 1.0 if isinstance(event, ShuffledReports) else event.rate
+    return BitCurve(bit, curve.reports, share, curve.top, (curve, *curve.alternatives))
 
 
 @lru_cache(maxsize=256)
