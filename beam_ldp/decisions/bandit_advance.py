@@ -439,7 +439,7 @@ def _check(given: Arguments) -> Preflight:
     return Preflight.of(bound_batch(ADVANCE, given), given.beam_flags)
 
 
-PROGRAM = Program(ADVANCE, _run, _check)
+PROGRAM = Program(ADVANCE, _run, _check, bound_batch)
 main = PROGRAM.main
 
 if __name__ == "__main__":

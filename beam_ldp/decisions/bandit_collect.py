@@ -135,7 +135,7 @@ def rewards_on_devices(given: Arguments, release: ReleaseFile) -> DeviceValues:
     return made
 
 
-PROGRAM = Program(COLLECT, _run, _check)
+PROGRAM = Program(COLLECT, _run, _check, bound_reports)
 main = PROGRAM.main
 
 if __name__ == "__main__":

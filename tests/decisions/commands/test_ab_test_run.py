@@ -20,7 +20,7 @@ from rich.console import Console
 from scipy import stats
 
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
-from beam_ldp.decisions.ab_test_run import PROGRAM, bound_experiment, place
+from beam_ldp.decisions.ab_test_run import PROGRAM, place
 from beam_ldp.decisions.outcomes import Outcomes
 from beam_ldp.decisions.usage import RUN
 from beam_ldp.decisions.views import OutcomeView
@@ -100,10 +100,7 @@ class Desk:
     def run(self, output: str, *more: str) -> tuple[int, runner.RunResult | None, str]:
         said = io.StringIO()
         code, found = programs.run_flags(
-            PROGRAM,
-            self.flags(output, *more),
-            Console(file=said, width=400),
-            bind=bound_experiment,
+            PROGRAM, self.flags(output, *more), Console(file=said, width=400)
         )
         return code, found, said.getvalue()
 
@@ -271,9 +268,7 @@ def test_one_sample_and_a_simulation(tmp_path: Path) -> None:
     code, found, said = desk.run("out", "--seed=1", "--arm=arm")
     assert code == programs.MISUSED and "--arm is for plans of several arms" in said
     flags = [flag for flag in desk.flags("out", "--seed=1") if not flag.startswith("--arm")]
-    code, found = programs.run_flags(
-        PROGRAM, flags, Console(quiet=True), shown=False, bind=bound_experiment
-    )
+    code, found = programs.run_flags(PROGRAM, flags, Console(quiet=True), shown=False)
     assert code == programs.DONE and found is not None
     assert found.record.simulated and found.record.epsilon is None
     # "teal" and no group are arms that nobody asked for; 806 rows are people with 0 or 1
