@@ -24,7 +24,7 @@ from beam_ldp.pipelines import check, job_runs, plan
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED, program_of
 from beam_ldp.questions import registry
-from beam_ldp.release import commands
+from beam_ldp.release import commands, job_files
 from beam_ldp.release.statement import _packages, templates
 from beam_ldp.verifier import verify
 
@@ -120,6 +120,8 @@ def test_plan_check_and_job_file(kind: str, capsys: pytest.CaptureFixture[str]) 
     assert program.main(told(kind, "--print-job")) == DONE
     Path("job.yaml").write_text(capsys.readouterr().out)
     assert f"- {commands.job_name(kind)}:" in Path("job.yaml").read_text()
+    schema = job_files.job_schema()["properties"]["questions"]["items"]["anyOf"]
+    assert [commands.job_name(kind)] in [one.get("required") for one in schema]
     assert check.main(["job.yaml"]) == DONE
     assert plan.main(["job.yaml", "--format=json"]) == DONE
     assert job_runs.main(["job.yaml"]) == DONE
