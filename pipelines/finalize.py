@@ -105,8 +105,8 @@ def _finalized(
 
 def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) -> int | None:
     """Give back what a lost stream has not used; the exit code, or None if this is no stream."""
-    from beam_ldp.pipelines.streams.results import give_back_rest, note_of, run_of
     from beam_ldp.release.outputs import is_local
+    from beam_ldp.release.streams.results import give_back_rest, note_of, run_of
 
     run_id = run_of(output) if is_local(output) else None
     if run_id is None:

@@ -56,6 +56,9 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
 
 
 def _check_left_over(usage: Usage, left_over: list[str]) -> None:
+    for flag in left_over:
+        if why := usage.refuses.get(flag.removeprefix("--")):
+            raise SettingError(f"{flag}: {why}")
     known = [f"--{about.flag}" for _, _, about in usage]
     if usage.runs_on_beam:
         from beam_ldp.release.beam_job import check_beam_flags

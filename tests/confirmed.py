@@ -49,8 +49,8 @@ def remembered_sum(*laws: Any) -> Any:
 def install() -> None:
     """Look at all that is written from here on: records of programs, and prices of streams."""
     verifier.positive_part = remembered_sum
-    from beam_ldp.pipelines.streams import results
     from beam_ldp.release.record import PrivacyRecord
+    from beam_ldp.release.streams import results
 
     for holder, name in ((PrivacyRecord, "to_json"), (results, "told_of")):
         written = getattr(holder, name)

@@ -38,7 +38,7 @@ from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.release.job import absolute, checked_job, need, section_from, with_files
 from beam_ldp.release.outputs import MLFLOW, as_json, as_parquet, private_folder, write_private
-from beam_ldp.settings import Charge, Noise, People, SettingError
+from beam_ldp.settings import Noise, People, SettingError
 from beam_ldp.settings.job import LEDGER_VARIABLE, Job
 from beam_ldp.settings.usage import Arguments, Usage
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
@@ -394,10 +394,7 @@ def checked_rules(given: Arguments, service: ServiceFolder, asked: BatchTerms) -
     given = planned(given, service, asked)
     if given["people"]["group_by"] in (question.reward, given["people"].get("id")):
         raise SettingError("--play must name a column that is used for nothing else")
-    job = checked_job(ADVANCE, given, question)
-    if service.terms.trusts_the_server:
-        check_reports(job.noise, job.charge)
-    return job
+    return checked_job(ADVANCE, given, question)
 
 
 def asks_of(column: str, service: ServiceFolder, asked: BatchTerms) -> Rewards:
@@ -434,18 +431,3 @@ def _tracked(given: Arguments, service: ServiceFolder) -> dict[str, str]:
     if any(named) or given["output"].get("no_mlflow"):
         return {}
     return {"mlflow_uri": f"sqlite:///{service.private}/mlflow.db"}
-
-
-def check_reports(noise: Noise, charge: Charge) -> None:
-    """A SettingError for flags about what each person would randomize, and would be charged for."""
-    given = {
-        "--people-store": charge.people_store,
-        "--memoize-key-file": noise.key_file,
-        "--interaction-log": noise.log,
-    }
-    for flag, value in given.items():
-        if value is not None:
-            raise SettingError(
-                f"{flag} cannot be used with a service of --model central: people send rewards as "
-                "they are, without a local epsilon, and the server draws noise once, of each sum"
-            )

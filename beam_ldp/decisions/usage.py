@@ -252,6 +252,23 @@ class RewardQuestion(Question):
         """The columns that hold what is asked."""
         return (self.reward,)
 
+    def rules(self, job: Job) -> None:
+        assert self.asked is not None
+        if not self.asked.open.terms.trusts_the_server:
+            return
+        of_devices = {
+            "--people-store": job.charge.people_store,
+            "--memoize-key-file": job.noise.key_file,
+            "--interaction-log": job.noise.log,
+        }
+        for flag, value in of_devices.items():
+            if value is not None:
+                raise SettingError(
+                    f"{flag} cannot be used with a service of --model central: people send rewards "
+                    "as they are, without a local epsilon, and the server draws noise once, of "
+                    "each sum"
+                )
+
     def bind(self, job: Job, look: Look) -> Rewards:
         assert self.asked is not None
         return self.asked

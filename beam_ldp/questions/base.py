@@ -140,6 +140,7 @@ class Question(ABC):
 
     Attributes:
         needs: settings without which it is not asked, as `section.field`.
+        refuses: doors that it has not, by their flags, each with the sentence that says why.
         chooses: fields of the section `mechanism` that a kind of another package takes.
         column: columns that it is about.
         bad_rows: "dead-letter", or what rows that cannot be used are reported as.
@@ -148,6 +149,7 @@ class Question(ABC):
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    refuses: ClassVar[Mapping[str, str]] = {}
     chooses: ClassVar[tuple[str, ...]] = ()
     told_once: ClassVar[bool] = False
     column: tuple[str, ...]
@@ -232,6 +234,11 @@ class Asked(ABC):
     def read_columns(self) -> tuple[str, ...]:
         """Columns of the input that hold what is asked."""
         return self.columns
+
+    @property
+    def portable(self) -> Asked:
+        """The same without lists that workers read themselves."""
+        return self
 
     @property
     def vector_size(self) -> int | None:

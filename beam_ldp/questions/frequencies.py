@@ -63,6 +63,10 @@ class Frequencies(Asked):
             raise ValueError('domain must be given with "auto": the mechanism depends on its size')
         return loaded(self.listed)
 
+    @property
+    def portable(self) -> Frequencies:
+        return self if self.listed is None else replace(self, at_hand=None)
+
     def _list_for(self, mechanism: Any) -> Any:
         from beam_ldp.questions.columns import IntegerDomain
 

@@ -94,6 +94,10 @@ class WordQuestion(Question):
             )
 
     needs = ("privacy.delta", "privacy.local_epsilon")
+    refuses = {
+        "stream": "each level of a search asks about the words that the level before it found, so "
+        "all people must be there before it begins"
+    }
 
     def settled(self, given: Arguments) -> WordQuestion:
         if len(self.column) > 1:

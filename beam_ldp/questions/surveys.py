@@ -262,6 +262,10 @@ class Survey(Asked):
     def columns(self) -> tuple[str, ...]:
         return tuple(question.column for question in self.questions)
 
+    @property
+    def portable(self) -> Survey:
+        return replace(self, at_hand=())
+
     def digest(self, mechanism: Any) -> bytes:
         return digest_of(*(question.digest for question in self.questions))
 
@@ -373,7 +377,9 @@ class Survey(Asked):
 
     @cached_property
     def _labels(self) -> dict[str, Any]:
-        return {q.names[0]: listed.labels for q, listed in zip(self.questions, self.at_hand)}
+        asked: Sequence[Any] = self.questions  # each of a list or bins, as they are shown
+        at_hand = self.at_hand or [loaded(question.listed) for question in asked]
+        return {q.names[0]: listed.labels for q, listed in zip(asked, at_hand)}
 
     def view(self, job: Job, choice: Choice, release: Part, truth: Any = None) -> FrequencyView:
         shown = postprocessed(release, self.postprocess)

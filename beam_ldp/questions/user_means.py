@@ -89,6 +89,11 @@ class UserMeanQuestion(MeanQuestion):
         flag="split", choices=("auto", "budget", "users"),
     )  # fmt: skip
 
+    refuses = {
+        "stream": "all rows of a person become one value first, and in a stream further rows may "
+        "always come"
+    }
+
     @classmethod
     def needed(cls, given: Arguments) -> tuple[str, ...]:
         return ("people.id", *super().needed(given))

@@ -44,6 +44,8 @@ class FilesLook:
         """Columns, and numbers per person, by a header or footer. Raises SettingError."""
         job = self.job
         form, delimiter = job.source.format, job.source.delimiter
+        if not job.files:  # those of a stream, which may still come
+            return _without_a_file(columns, dimension)
         try:
             known = read_fields(job.files[0], form, delimiter)
         except InputFileError as error:
@@ -57,17 +59,30 @@ class FilesLook:
         return ranges_in(path)
 
 
-def run_of(usage: Usage, given: Arguments, question: Question) -> Run:
-    """The release of a question, its files found and looked at. Raises SettingError."""
-    job = with_files(checked_job(usage, given, question))
+def _without_a_file(columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
+    """Columns that are named one by one, and numbers per person. Raises SettingError."""
+    names = [part.strip() for text in columns for part in text.split(",") if part.strip()]
+    if any(set("*?[") & set(name) for name in names):
+        raise SettingError(
+            "{question.column} must name each column: there is no file yet that says which it has"
+        )
+    return names, len(names) if len(names) > 1 else dimension or 1
+
+
+def run_of(usage: Usage, given: Arguments, question: Question, *, stream: bool = False) -> Run:
+    """The release of a question, its files found and looked at; those of a stream may still come.
+    Raises SettingError.
+    """
+    job = with_files(checked_job(usage, given, question, stream=stream), may_be_empty=stream)
     return Run(usage, job, job.question.bind(job, FilesLook(job)))
 
 
-def bound(usage: Usage, given: Arguments) -> Run:
-    """The release that somebody asked for; reads what is public, and no data.
+def bound(usage: Usage, given: Arguments, *, stream: bool = False) -> Run:
+    """The release that somebody asked for, or that of each window of a stream; reads what is
+    public, and no data.
 
     Raises:
         SettingError: if that does not fit the flags.
     """
     need(usage, given, "source.paths", *kind_of(usage).needed(given), "output.folder")
-    return run_of(usage, given, declared(usage, given))
+    return run_of(usage, given, declared(usage, given), stream=stream)

@@ -153,6 +153,8 @@ def _given(
     for home, section in content.items():
         if home in (_QUESTIONS, _PROGRAM):
             continue
+        if home in usage.refuses:
+            raise SettingError(f"{path}: {home}: {usage.refuses[home]}")
         if home not in homes or home == _QUESTION:
             known = [*(one for one in homes if one != _QUESTION), _QUESTIONS]
             raise SettingError(f"{path}: unknown section {home}{nearest(str(home), known)}")

@@ -194,7 +194,7 @@ class Run(PlannedRun):
     @property
     def in_parts(self) -> bool:
         """Whether several releases come out."""
-        return self.job.people.group_by is not None or len(self.asked.names) > 1
+        return self.job.people.group_by is not None or self.asked.split is not None
 
     def gate(self, found: results.WorkerResults) -> Release:
         """What is released. Raises NothingReleasedError where there is nothing."""

@@ -115,6 +115,12 @@ class Usage:
             for name, about in part.settings.items():
                 yield part, name, about
 
+    @property
+    def refuses(self) -> dict[str, str]:
+        """Doors that its question has not, by their flags, each with the sentence that says why."""
+        found = (getattr(part.section, "refuses", {}) for part in self.parts)
+        return {door: why for doors in found for door, why in doors.items()}
+
     def known_flag_of(self, name: str) -> str | None:
         """The flag of `section.field`; None where the program lacks that setting."""
         for part, field_name, about in self:

@@ -95,7 +95,8 @@ class PrivateEstimate(beam.PTransform):
 
     In: rows, as the question's encoder takes them. Out: one `Release` per window; with groups one
     `(group, Release)` per group and window. It is a collection, so that stages can follow it, with
-    attributes: `withheld`, a collection of `WithheldRelease`; `bad_rows`, one of `BadRowBlock`;
+    attributes: `whole`, the same before releases are parted by question; `withheld`, a collection
+    of `WithheldRelease`; `bad_rows`, one of `BadRowBlock`;
     `persons`, blocks of values with every person once (None where each row is a person); `traces`,
     where noise is memoized, `Trace`s of who sent which report.
 
@@ -232,6 +233,7 @@ class PrivateEstimate(beam.PTransform):
                 question=self._question.name,
             )
         releases = split(self._question, self.randomizer, found.releases)
+        releases.whole = found.releases
         releases.withheld = named(found.withheld, self._question.name)
         releases.bad_rows = made.bad_rows
         releases.persons, releases.traces = made.persons, made.traces

@@ -16,6 +16,7 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
+from beam_ldp.settings.streaming import STREAM
 from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 
 
@@ -36,6 +37,7 @@ PARTS = (
     Part("source", Source, DATA),
     Part("question", MeanQuestion, DATA),
     Part("people", People, DATA),
+    STREAM,
     Part("privacy", Privacy, PRIVACY),
     Part(
         "mechanism",
@@ -73,6 +75,10 @@ EXAMPLES = """examples:
     beam-ldp mean --publish --column age,bmi --user-id uid --norm l2 --radius 100 --epsilon 1 \\
         --delta 1e-8 --expected-users 1e5 --trust-shuffler --dataset health \\
         --release-id week-47 --output question
+  files that keep arriving: one release an hour, at most 24 of them (docs/streaming.md)
+    beam-ldp mean --input inbox --input-format csv --column minutes --range 0 1440 --stream \\
+        --time-column t --window 1h --budget-windows 24 --local-epsilon 2 --delta 1e-8 \\
+        --min-reports 1000 --output out
   on a cluster (all of Beam's flags are understood)
     beam-ldp mean ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
 """

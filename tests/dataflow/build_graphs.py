@@ -17,15 +17,13 @@ from typing import Any
 import beam_ldp
 from beam_ldp.decisions.bandit_advance import OpenBatch
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.template import build
-from beam_ldp.pipelines.user_mean import UserLevelMean
+from beam_ldp.pipelines.usage import frequency, mean, user_mean
 
 PROGRAMS: dict[str, Any] = {
-    "frequency": Frequency,
-    "mean": Mean,
-    "user-mean": UserLevelMean,
+    "frequency": frequency.USAGE,
+    "mean": mean.USAGE,
+    "user-mean": user_mean.USAGE,
     "bandit advance": OpenBatch,
 }
 

@@ -15,9 +15,9 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.prices import Price
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.stream import Stream
 from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.reserving import charge_to, reserve
+from beam_ldp.release.streams.job import Stream
 from beam_ldp.settings import Charge, Noise, Output, Privacy, SettingError
 from beam_ldp.settings.job import Job
 from beam_ldp.transforms import ChargeTo
@@ -159,7 +159,7 @@ def test_composites_and_streams_pass_it_on(url: str) -> None:
     told = charge_to(PipelineOptions([f"--ledger={url}", "--dataset=visits", "--quota=maps"]))
     assert told is not None and told.quota == "maps"
     stream: Any = SimpleNamespace(
-        settings=flags(url, "live", "maps"), run_id="live", windows=3,
+        job=flags(url, "live", "maps"), run_id="live", windows=3,
     )  # fmt: skip
     live = Stream._budget(stream)
     assert live is not None and (live.quota, live.windows) == ("maps", 3)

@@ -13,13 +13,14 @@ import pytest
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.pipelines import frequency, programs
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.stream import check_stream
+from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.questions.frequencies import Frequencies
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.release import runner
 from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.release.outputs import FolderWriter
 from beam_ldp.release.run import Run
+from beam_ldp.release.streams.job import check_stream
 from beam_ldp.release.worker_results import WorkerResults
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
@@ -31,20 +32,14 @@ pytestmark = pytest.mark.exact
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--group-by", "country", "--groups", "g.txt"], "--group-by cannot be used with --stream"),
-        (["--groups", "g.txt"], "--groups cannot be used with --stream"),
-        (["--column", "other"], "--column must be given once with --stream"),
-        (["--bins", "0:10:5"], "--bins cannot be used with --stream"),
-        (["--bins", "0:10:5", "--quantiles", "0.5"], "--bins cannot be used with --stream"),
-        (["--quantiles", "0.5"], "--quantiles cannot be used with --stream"),
-        (["--between", "0:5"], "--between cannot be used with --stream"),
-        (["--fan-out", "2"], "--fan-out cannot be used with --stream"),
+        (["--staged", "d"], "--staged cannot be used with --stream"),
+        (["--job-timeout", "9s"], "--job-timeout cannot be used with --stream"),
         (["--people-store", "d"], "--people-store cannot be used with --stream"),
     ],
 )
-def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) -> None:
+def test_streams_take_nothing_that_is_for_one_release(flags: list[str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        check_stream(parsed(*flags))
+        check_stream(USAGE, parsed(*flags))
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,13 @@ from rich.console import Console
 
 import mlflow_ldp
 from beam_ldp.ledger import AuditReport, BudgetLedger, audit
-from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.stream import Stream, check_stream
-from beam_ldp.pipelines.streams import log as stream_log
-from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
-from beam_ldp.pipelines.streams.results import MarkOpenWindows, Pricing, _WriteRelease, begin
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.release.streams import log as stream_log
+from beam_ldp.release.streams.job import stream_of
+from beam_ldp.release.streams.log import StreamLog, StreamProgress
+from beam_ldp.release.streams.results import MarkOpenWindows, WriteRelease, begin
 from beam_ldp.transforms.budgeted import Reservation
-from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.wording import number
 from mlflow_ldp.runs import SECONDS_VARIABLE
 from mlflow_ldp.server import PRICES, STORED
@@ -49,25 +46,21 @@ class Launched:
             "--run-id", "live", "--output", str(place / "out"), "--mlflow-uri", store, "--stream",
             *(["--ledger", ledger_of(place).url] if budgeted else ["--no-ledger"]), *more,
         ]  # fmt: skip
-        given = read_flags(frequency.USAGE, flags)
-        self.job = Stream(Frequency(Frequency.check(given)), check_stream(given))
+        self.job = stream_of(USAGE, read_flags(USAGE, flags))
         self.said = Console(record=True, width=200, file=(place / "said").open("a"))
         self.held: Reservation | None = None
         if self.job.budget is not None:
             from apache_beam.transforms.window import FixedWindows
 
             assert self.job.identity is not None
-            event = self.job.budget.worst_event(self.job.choice.mechanism, 10)
+            event = self.job.budget.worst_event(self.job.run.choice.mechanism, 10)
             self.held = self.job.budget.reserve(
                 event, identity=self.job.identity, windowing=FixedWindows(60), bounded=False
             )
             self.job.note_attempt()
         begin(self.job.folder, self.job.identity, self.job.run_id, marked=True)
         self.opened = MarkOpenWindows(str(self.job.folder))
-        local = self.job.choice.mechanism.local_epsilon
-        domain = PortableDomain(Domain(("red", "green")))
-        pricing = Pricing(DELTA, 1.0, local, self.job.identity)
-        self.writer = _WriteRelease(str(self.job.folder), domain, pricing)
+        self.writer = WriteRelease(str(self.job.folder), self.job.run, self.job.identity)
         self.writer.setup()
         self.watched = StreamProgress(self.job.folder, 20, DELTA)
         self.log = StreamLog(self.job, self.said)
@@ -89,7 +82,7 @@ class Launched:
 
     def end(self, failed: bool = False) -> None:
         self.look()
-        self.job.give_back(self.watched, self.said)
+        self.job.give_back(self.said)
         self.log.end(self.watched, failed=failed)
 
 

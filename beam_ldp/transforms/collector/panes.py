@@ -176,6 +176,7 @@ def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Releas
         output=first.output,
         simulated=any(pane.simulated for pane in panes),
         derived=True,
+        answers=tuple(map(sum, zip(*(pane.answers for pane in panes)))),
     )
 
 

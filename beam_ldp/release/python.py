@@ -1,36 +1,37 @@
-"""Releases from Python: `beam_ldp.frequencies` and `means`, the programs on a table or a file.
+"""Releases from Python: `beam_ldp.frequencies` and the like, the commands on a table or a file.
 
 Nothing is done twice here: a table becomes an input, keyword arguments become settings, and the
-program runs in this process. So a release has the same identity, privacy cost, charge and statement
+release runs in this process. So it has the same identity, privacy cost, charge and statement
 as one of the command line, and what would be refused there is refused here.
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import pyarrow as pa
 from rich.console import Console
 
 from beam_ldp.fast_start import remember_signatures
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.mean import Mean
+from beam_ldp.questions.base import View
 from beam_ldp.randomizers.domain import Domain, written
 from beam_ldp.release import runner
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.release.inputs.tables import arrow_table, held
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import FINISHED, OutputError
-from beam_ldp.release.question import Answer, Question, RunResult
 from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.statement import statement
 from beam_ldp.release.tables import price_table
@@ -41,10 +42,18 @@ from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from typing_extensions import Unpack
 
     from mlflow_ldp import LoggedRun
 
-_NOT_HERE = ("input", "format", "staged", "dry-run", "print-job")  # flags without an argument here
+_NEEDED = (  # beside what the question itself needs: one of each line that its command knows
+    ("question.domain", "question.bins"),
+    ("question.radius", "question.range", "question.ranges", "question.norm"),
+    ("privacy.epsilon", "privacy.local_epsilon"),
+    ("privacy.expected_users", "shuffle.min_reports"),
+)
+# Flags without an argument here.
+_REFUSED = ("staged", "publish", "budget-windows", "dry-run", "print-job")
 _WIDTH = 100  # characters
 
 
@@ -53,14 +62,14 @@ class Released:
     """What was released: estimates with error bars, and what they cost.
 
     Attributes:
-        answer: the estimates, as the program shows them.
+        view: the estimates, as the command shows them.
         privacy: the privacy record: mechanism, epsilons, counts, identity, charge.
         plan: one line about what ran, and the error that was expected.
         output: folder with the same as files; None if none was asked for.
         logged: the run in MLflow, if there is one.
     """
 
-    answer: Answer
+    view: View
     privacy: PrivacyRecord
     plan: str
     output: str | None
@@ -73,7 +82,7 @@ class Released:
 
     def to_arrow(self) -> pa.Table:
         """All estimates with 95 % intervals, a row for each: the table of `estimates.parquet`."""
-        return self.answer.table()
+        return self.view.table()
 
     def to_pandas(self) -> Any:
         """The same as a data frame of pandas, which must be installed."""
@@ -85,7 +94,7 @@ class Released:
 
     def plot(self) -> Figure:
         """The picture of the release, as a figure of Matplotlib."""
-        return self.answer.plot(runner.price_line(self.privacy))
+        return self.view.figure(runner.price_line(self.privacy))
 
     def __repr__(self) -> str:
         console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, force_jupyter=False)
@@ -97,11 +106,143 @@ class Released:
         return self._shown(console).export_html(inline_styles=True, code_format=form)
 
     def _shown(self, console: Console) -> Console:
-        self.answer.show(console)
+        self.view.show(console)
         console.print(price_table(self.privacy))
         return console
 
 
+# Keyword arguments: every setting of the command, by the name of its flag -----------------------
+
+Path_ = str | os.PathLike[str]
+
+
+class Everywhere(TypedDict, total=False):
+    """What every release may be told (`beam-ldp frequency --help-all` says what each means)."""
+
+    user_id: str | None
+    local_epsilon: float | None
+    max_local_epsilon: float | None
+    trust_shuffler: bool
+    delta: float | None
+    expected_users: float | None
+    honest_fraction: float
+    min_reports: float | None
+    dataset: str | None
+    release_id: str | None
+    memoize_key_file: Path_ | None
+    frozen_values: bool
+    seed: int | None
+    interaction_log: Path_ | None
+    interaction_key_file: Path_ | None
+    ledger: str | None
+    no_ledger: bool
+    privacy_unit: str
+    run_id: str | None
+    quota: str | None
+    people_store: Path_ | None
+    people_key_file: Path_ | None
+    input_format: Literal["auto", "parquet", "csv", "jsonl", "text"]
+    csv_delimiter: str | None
+    max_bad_rows: float | None
+    bad_rows: str
+    bad_rows_file: Path_ | None
+    overwrite: bool
+    top: int
+    mlflow_uri: str | None
+    mlflow_experiment: str
+    no_mlflow: bool
+    job_timeout: float | str | None
+
+
+class _ForTargets(Everywhere, total=False):
+    epsilon: float | None
+    allow_over_target: bool
+    shuffle_output: Literal["statistic", "reports"]
+    scope: Literal["batch", "global"]
+
+
+class _Grouped(TypedDict, total=False):
+    group_by: str | None
+    groups: Any
+
+
+class _InGroups(_ForTargets, _Grouped, total=False):
+    one_row_per_person: bool
+    mechanism: str
+    max_bits: int | None
+
+
+class OfFrequencies(_InGroups, total=False):
+    """What `frequencies` may be told."""
+
+    other_label: str
+    bins: str | Sequence[float] | None
+    quantiles: str | Sequence[float] | None
+    between: Any
+    fan_out: int | None
+    design: Literal["auto", "one", "all"]
+    postprocess: Literal["none", "clip", "norm-sub"]
+    random_bits: float | None
+
+
+class _OfNumbers(TypedDict, total=False):
+    radius: float | None
+    dimension: int | None
+    shape: str | None
+    model: Literal["shuffle", "local"]
+
+
+class OfMeans(_InGroups, _OfNumbers, total=False):
+    """What `means` may be told."""
+
+    norm: str | float
+    one_row_each: bool
+    outside: Literal["clip", "raise"]
+    messages: int | None
+
+
+class OfUserMeans(_ForTargets, _Grouped, _OfNumbers, total=False):
+    """What `user_means` may be told."""
+
+    rows_per_user: int | None
+    sigma: Any
+    user_sigma: Any
+    outliers: float
+    failure_probability: float
+    split: str
+
+
+class OfHeavyHitters(Everywhere, _Grouped, total=False):
+    """What `heavy_hitters` may be told."""
+
+    one_row_per_person: bool
+    max_bytes: int
+    code_bits: int | None
+    false_words: float
+    failure_probability: float
+    assignment: str
+
+
+_Door = TypeVar("_Door", bound=Callable[..., Released])
+
+
+def _spelled(settings: type) -> Callable[[_Door], _Door]:
+    """The function with its keyword arguments one by one, for those who ask what it takes."""
+
+    def spelled(door: _Door) -> _Door:
+        own = inspect.signature(door)
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in settings.__annotations__.items()
+        ]
+        named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        door.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+        return door
+
+    return spelled
+
+
+@_spelled(OfFrequencies)
 def frequencies(
     data: Any,
     column: str | Sequence[str] = (),
@@ -109,11 +250,11 @@ def frequencies(
     *,
     output: str | os.PathLike[str] | None = None,
     quiet: bool = False,
-    **settings: Any,
+    **settings: Unpack[OfFrequencies],
 ) -> Released:
     """How often each value of a public list occurs among people, under local privacy.
 
-    The program `beam-ldp frequency` in this process: each person's value is randomized before it is
+    The command `beam-ldp frequency` in this process: each person's value is randomized before it is
     counted, by the most accurate mechanism at this privacy cost. Every person's value is protected
     with the local epsilon against everybody who sees reports, and with the central epsilon against
     whoever sees the result; that somebody took part is not hidden. Whoever runs this sees the data.
@@ -124,13 +265,11 @@ def frequencies(
         column: with the value; several ask several questions.
         domain: the public list: values, a `Domain`, or the path of a file. With several columns
             a mapping of column to list, or one list for all.
-        output: folder to write, as the program does. With a ledger it lets `beam-ldp finalize` go
+        output: folder to write, as the command does. With a ledger it lets `beam-ldp finalize` go
             on where this process is lost; without it nothing stays on disk.
         quiet: print neither plan, progress nor warnings.
-        settings: every flag of the program as a keyword, with underscores: `epsilon`, `delta`,
-            `expected_users`, `local_epsilon`, `max_local_epsilon`, `user_id`, `min_reports`,
-            `ledger`, `dataset`, `release_id`, `memoize_key_file`, `mechanism`, `seed`, `group_by`,
-            `bins`, `quantiles`, ... (`beam-ldp frequency --help-all`).
+        settings: every flag of the command as a keyword, with underscores: see `OfFrequencies`,
+            and `beam-ldp frequency --help-all`. None is not given.
 
     Raises:
         ValueError: naming the argument and what is allowed; nothing was read or charged.
@@ -152,9 +291,10 @@ def frequencies(
         told.setdefault("other_label", domain.other)
     lists_told = {"domain": of_python(domain), "groups": told.get("groups")}
     with _lists(lists_told, told) as lists:
-        return _release(Frequency, data, told | lists, output, quiet)
+        return _release(usage_of("frequency"), data, told | lists, output, quiet)
 
 
+@_spelled(OfMeans)
 def means(
     data: Any,
     columns: str | Sequence[str] = (),
@@ -162,11 +302,11 @@ def means(
     ranges: Any = None,
     output: str | os.PathLike[str] | None = None,
     quiet: bool = False,
-    **settings: Any,
+    **settings: Unpack[OfMeans],
 ) -> Released:
     """The mean of people's numbers, or of their vectors, under local privacy.
 
-    The program `beam-ldp mean` in this process. Whom it protects, `data`, `output`, `quiet` and
+    The command `beam-ldp mean` in this process. Whom it protects, `data`, `output`, `quiet` and
     errors: as in `frequencies`. Numbers outside the bounds are clipped on the device.
 
     Args:
@@ -175,8 +315,8 @@ def means(
         ranges: public ranges: `(low, high)` for all columns, or a mapping of column to
             `(low, high)`. Instead of it, `norm` and `radius` bound whole vectors.
         output, quiet: as in `frequencies`.
-        settings: every flag of the program as a keyword, with underscores (`beam-ldp mean
-            --help-all`).
+        settings: every flag of the command as a keyword, with underscores: see `OfMeans`, and
+            `beam-ldp mean --help-all`.
 
     >>> people = {"uid": list(range(3000)), "age": [30, 40, 50] * 1000}
     >>> released = means(
@@ -186,35 +326,104 @@ def means(
     >>> bool(30 < released.to_arrow().column("mean")[0].as_py() < 50)
     True
     """
-    told, ranges = of_python({"column": columns, **settings}), of_python(ranges)
-    if ranges is not None:
-        one = not isinstance(ranges, str | os.PathLike | Mapping)
-        told["range" if one else "ranges"] = ranges
-    return _release(Mean, data, told, output, quiet)
+    told = _in_ranges({"column": columns, **settings}, ranges)
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("mean"), data, told | lists, output, quiet)
+
+
+@_spelled(OfUserMeans)
+def user_means(
+    data: Any,
+    columns: str | Sequence[str] = (),
+    *,
+    ranges: Any = None,
+    output: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    **settings: Unpack[OfUserMeans],
+) -> Released:
+    """The mean of people's numbers where each person has many rows, all of which are protected.
+
+    The command `beam-ldp user-mean` in this process. Whom it protects, `data`, `output`, `quiet`
+    and errors: as in `frequencies`.
+
+    Args:
+        data, columns, ranges: as in `means`.
+        output, quiet: as in `frequencies`.
+        settings: every flag of the command as a keyword, with underscores: see `OfUserMeans`, and
+            `beam-ldp user-mean --help-all`. `user_id` is needed.
+    """
+    told = _in_ranges({"column": columns, **settings}, ranges)
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("user_mean"), data, told | lists, output, quiet)
+
+
+@_spelled(OfHeavyHitters)
+def heavy_hitters(
+    data: Any,
+    column: str = "",
+    *,
+    output: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    **settings: Unpack[OfHeavyHitters],
+) -> Released:
+    """Which words many people hold, where nobody listed them, under local privacy.
+
+    The command `beam-ldp heavy-hitters` in this process. Whom it protects, `data`, `output`,
+    `quiet` and errors: as in `frequencies`.
+
+    Args:
+        data: as in `frequencies`.
+        column: with the word.
+        output, quiet: as in `frequencies`.
+        settings: every flag of the command as a keyword, with underscores: see `OfHeavyHitters`,
+            and `beam-ldp heavy-hitters --help-all`.
+    """
+    told = of_python({"column": column, **settings})
+    with _lists({"groups": told.get("groups")}, told) as lists:
+        return _release(usage_of("heavy_hitters"), data, told | lists, output, quiet)
+
+
+def _in_ranges(told: Mapping[str, Any], ranges: Any) -> dict[str, Any]:
+    """The arguments, with public ranges as the flag that says them: one for all, or by column."""
+    told, ranges = of_python(dict(told)), of_python(ranges)
+    if ranges is None:
+        return dict(told)
+    one = not isinstance(ranges, str | os.PathLike | Mapping)
+    return {**told, "range" if one else "ranges": ranges}
 
 
 def _release(
-    program: type[Question],
+    usage: Usage,
     data: Any,
     told: dict[str, Any],
     output: str | os.PathLike[str] | None,
     quiet: bool,
 ) -> Released:
     remember_signatures()  # a third of the time of a small job
-    usage = program.usage
     console = Console(file=io.StringIO()) if quiet else Console(stderr=True)
     with _in_words_of_python(usage), _input(data, told) as paths, _folder(output) as folder:
         given = arguments(usage, {**told, "input": paths, "output": folder})
-        question = program.of(_logged_somewhere(given, output is not None))
-        result = runner.execute(question, [], console)
+        _check_missing(usage, given)
+        run = bound(usage, _logged_somewhere(given, output is not None))
+        result = runner.execute(run, [], console)
     assert result is not None  # which only a dry run has not
-    return _released(result, output is not None)
+    kept = result.output if output is not None else None
+    return Released(result.view, result.record, runner.plan_line(run), kept, result.logged)
 
 
-def _released(result: RunResult, kept: bool) -> Released:
-    plan = runner.plan_line(result.question, result.choice)
-    output = result.output if kept else None
-    return Released(result.answer, result.record, plan, output, result.logged)
+def _check_missing(usage: Usage, given: Arguments) -> None:
+    """A SettingError that tells all that is missing; of a single setting the rules say it."""
+    kind: Any = next(part.section for part in usage.parts if part.home == "question")
+    needed = dict.fromkeys([*((name,) for name in kind.needed(given)), *_NEEDED])
+    missing = []
+    for names in needed:
+        places = [name.split(".") for name in names if usage.known_flag_of(name)]
+        if places and all(given[home].get(name) in (None, "", ()) for home, name in places):
+            missing.append(" or ".join(usage.flag_of(".".join(place)) for place in places))
+    if given["privacy"].get("model") == "local":  # nobody hides in a crowd
+        missing = [flags for flags in missing if "--expected-users" not in flags]
+    if len(missing) > 1:
+        raise SettingError(f"missing: {', '.join(missing)}")
 
 
 def arguments(usage: Usage, told: Mapping[str, Any]) -> Arguments:
@@ -231,7 +440,7 @@ def arguments(usage: Usage, told: Mapping[str, Any]) -> Arguments:
     known = {
         about.flag.replace("-", "_"): (part.home, name, about)
         for part, name, about in usage
-        if part.home != "stream"
+        if part.home != "stream" and about.flag not in _REFUSED
     }
     found: dict[str, dict[str, Any]] = {}
     for argument, value in told.items():
@@ -258,8 +467,10 @@ def of_python(value: Any) -> Any:
 
 
 def _arguments(usage: Usage) -> list[str]:
+    """Those that are offered."""
+    others = (*_REFUSED, "input", "format")
     offered = (about.flag for part, _, about in usage if part.home != "stream")
-    return [flag.replace("-", "_") for flag in offered if flag not in _NOT_HERE]
+    return [flag.replace("-", "_") for flag in offered if flag not in others]
 
 
 def _plain(about: Setting, value: Any) -> Any:

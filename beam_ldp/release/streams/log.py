@@ -16,7 +16,7 @@ import math
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -33,25 +33,28 @@ from beam_ldp.accounting import ShuffleAccountant, ShuffledDpEvent
 from beam_ldp.accounting.composition.accountant import counts_of
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.reports import with_crowd
-from beam_ldp.pipelines.streams.results import TABLE, read_folder
 from beam_ldp.questions.pictures import shortened
+from beam_ldp.questions.tables import PLACE
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.release import outputs, runner
 from beam_ldp.release.charging import YES
 from beam_ldp.release.reserving import NO_LEDGER, SIMULATED
+from beam_ldp.release.streams.job import Stream
+from beam_ldp.release.streams.results import TABLE, read_folder
 from beam_ldp.wording import number
 from mlflow_ldp.release import dataset_input
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, LoggedRun, RunLog, tracking_seconds
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
-    from beam_ldp.pipelines.stream import Stream
 
 
 STREAM_TAG = f"{NAMESPACE}.stream"  # by which the run of a stream is found again
 EVERY = 10.0  # seconds between two requests at least
 PATIENCE = 5.0  # seconds that the launcher waits for the server while the stream runs
 GROWTH = 1.25  # how many times the windows there are before their event is written anew
-_START, _LATE = f"{NAMESPACE}.window_start", f"{NAMESPACE}.late"
+# What tells a step from all others; a group by its place in the public list.
+_START, _LATE, _GROUP = (f"{NAMESPACE}.{name}" for name in ("window_start", "late", "group"))
 
 
 class StreamLog:
@@ -65,8 +68,8 @@ class StreamLog:
     def __init__(self, job: Stream, console: Console) -> None:
         self._job = job
         self._waiting: list[tuple[Step, dict[str, float]]] = []
-        self._events: Counter[str] = Counter()
-        self._logged: set[tuple[float, float]] | None = None  # windows that the run shows
+        self._dearest = Dearest()
+        self._logged: set[tuple[float, float, float]] | None = None  # what the run shows
         self._next = 0  # step
         self._stored = 0  # windows in the event that the run stores
         self._tried = -math.inf
@@ -75,7 +78,7 @@ class StreamLog:
         self._over = False
         self._last: tuple[dict[str, float], int, int] | None = None
         self._log: RunLog | None = None
-        if job.settings.output.no_mlflow:
+        if job.job.output.no_mlflow:
             return
         if not mlflow_ldp.available():
             console.print("MLflow is not installed: the stream is not logged", style="dim")
@@ -104,8 +107,7 @@ class StreamLog:
         if self._log is None or self._over:
             return
         for step in steps:
-            if step.told["event"] is not None:
-                self._events[json.dumps(step.told["event"], sort_keys=True)] += 1
+            self._dearest.take(step.told)
         if steps:
             spent = self._spent()
             self._waiting += [(step, {}) for step in steps[:-1]] + [(steps[-1], spent)]
@@ -130,7 +132,7 @@ class StreamLog:
         self._log.put({**self._total(watched.epsilon, watched.local_epsilon), **self._spent()},
                       step, at)  # fmt: skip
         self._log.describe(_NOTE.format(
-            question=self._job.question.about, summary=watched.summary()
+            question=self._job.run.asked.name, summary=watched.summary()
         ))  # fmt: skip
         event = self._event()
         self._show_budget()
@@ -141,7 +143,7 @@ class StreamLog:
     # Inside ------------------------------------------------------------------------------------
 
     def _open(self) -> RunLog:
-        job, settings = self._job, self._job.settings
+        job, settings = self._job, self._job.job
         return RunLog(
             tracking_uri=runner.tracking_uri(
                 settings.output,
@@ -149,9 +151,9 @@ class StreamLog:
                 None if (ledger := self._ledger()) is None else ledger.mlflow_uri,
             ),
             experiment=settings.output.mlflow_experiment,
-            run_name=f"stream of {job.question.about}",
+            run_name=f"stream of {job.run.asked.name}",
             params=_params(job),
-            inputs=lambda: [dataset_input(settings.dataset, {job.question.about: "string"})],
+            inputs=lambda: [dataset_input(settings.dataset, {job.run.asked.name: "string"})],
             goes_on={STREAM_TAG: self._name()},
         )
 
@@ -178,7 +180,7 @@ class StreamLog:
         self._waiting = []
         known = self._stored > 0 or self._store()
         self._behind = not (known and self._log.flush())
-        if not self._behind and sum(self._events.values()) >= GROWTH * self._stored:
+        if not self._behind and len(self._dearest.windows) >= GROWTH * self._stored:
             self._store()
 
     def _catch_up(self) -> bool:
@@ -187,10 +189,13 @@ class StreamLog:
         if self._logged is None:
             self._log.start()
             starts = None if self._log.run_id is None else self._log.history(_START)
-            late = None if starts is None else self._log.history(_LATE)
-            if starts is None or late is None:
+            others = [starts and self._log.history(name) for name in (_LATE, _GROUP)]
+            if starts is None or None in others:
                 return False
-            self._logged = {(starts[step], late.get(step, 0.0)) for step in starts}
+            late, group = (found or {} for found in others)
+            self._logged = {
+                (starts[step], late.get(step, 0.0), group.get(step, 0.0)) for step in starts
+            }
             self._next = max(starts, default=-1) + 1
             self._log.tag(self._tags())
         return True
@@ -198,7 +203,7 @@ class StreamLog:
     def _put(self, step: Step, spent: dict[str, float]) -> None:
         assert self._log is not None and self._logged is not None
         told = step.told
-        window = (_seconds(told["window_start"]), float(told["late"]))
+        window = (_seconds(told["window_start"]), float(told["late"]), self._place_of(told))
         at = int(1000 * _seconds(told["window_end"]))
         if window in self._logged:
             self._last = ({}, self._next - 1, at)
@@ -206,6 +211,8 @@ class StreamLog:
         self._logged.add(window)
         own = {_START: window[0], _LATE: window[1],
                f"{NAMESPACE}.num_reports": float(told["num_reports"])}  # fmt: skip
+        if "group" in told:
+            own[_GROUP] = window[2]
         if told["event"] is not None:
             own[f"{NAMESPACE}.step_epsilon"] = told["epsilon"]
             own[f"{NAMESPACE}.step_local_epsilon"] = told["local_epsilon"]
@@ -213,6 +220,11 @@ class StreamLog:
         self._log.put(values, self._next, at)
         self._last = (values, self._next, at)
         self._next += 1
+
+    def _place_of(self, told: Mapping[str, Any]) -> float:
+        """Of its group in the public list, counted from one; zero without groups."""
+        groups = self._job.run.groups
+        return 0.0 if groups is None else 1.0 + groups.labels.index(told["group"])
 
     def _total(self, epsilon: float | None, local_epsilon: float) -> dict[str, float]:
         if epsilon is None:
@@ -229,18 +241,21 @@ class StreamLog:
         self._log.tag(self._charge_tags(None))
         if not self._log.files({"event.json": _compact(event)}):
             return False
-        self._stored = sum(self._events.values())
+        self._stored = len(self._dearest.windows)
         return True
 
     def _event(self) -> dict[str, Any] | None:
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        from beam_ldp.accounting.event_json import event_from_json, event_to_json
+        from beam_ldp.accounting.event_json import event_to_json
 
+        counts = Counter(
+            json.dumps(told["event"], sort_keys=True) for told in self._dearest.windows.values()
+        )
         kinds = [
             event if count == 1 else SelfComposedDpEvent(event, count)
             for event, count in (
-                (event_from_json(json.loads(text)), count) for text, count in self._events.items()
+                (event_from_json(json.loads(text)), count) for text, count in counts.items()
             )
         ]
         if not kinds:
@@ -250,7 +265,7 @@ class StreamLog:
     def _tags(self) -> dict[str, str]:
         job = self._job
         identity = {} if job.identity is None else {IDENTITY_TAG: job.identity.digest.hex()}
-        simulated = job.settings.noise.seed is not None
+        simulated = job.job.noise.seed is not None
         return {
             **identity,
             f"{NAMESPACE}.neighbours": "replace-one",
@@ -311,7 +326,7 @@ class StreamLog:
 
     @property
     def _dataset(self) -> str:
-        return self._job.settings.dataset
+        return self._job.job.dataset
 
 
 _NOTE = """Windows of **{question}**: a step for each that was released, in the order in which they
@@ -326,11 +341,11 @@ each of them.
 
 
 def _params(job: Stream) -> dict[str, Any]:
-    settings, stream = job.settings, job.stream
-    mechanism = dict(job.choice.mechanism.to_config())
+    settings, stream = job.job, job.stream
+    mechanism = dict(job.run.choice.mechanism.to_config())
     told = {
         "dataset": settings.dataset,
-        "question": job.question.about,
+        "question": job.run.asked.name,
         "release_id": None if job.identity is None else job.identity.release_id,
         "run_id": job.run_id,
         "delta": settings.privacy.delta,
@@ -351,7 +366,7 @@ def _params(job: Stream) -> dict[str, Any]:
 
 
 def _charged(job: Stream) -> str:
-    if job.settings.noise.seed is not None:
+    if job.job.noise.seed is not None:
         return SIMULATED
     return NO_LEDGER if job.budget is None else YES
 
@@ -405,6 +420,27 @@ def _fewer_reports(event: DpEvent) -> DpEvent:
     return with_crowd(event, max(1, min(event.crowd, math.floor(2.0**step))))
 
 
+class Dearest:
+    """Of each window, late or not, the release that costs most: a person is in one group of it.
+
+    Attributes:
+        windows: its `privacy.json`, by start, end and whether it is late.
+    """
+
+    def __init__(self) -> None:
+        self.windows: dict[tuple[str, str, bool], Mapping[str, Any]] = {}
+
+    def take(self, told: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Take in a release with an event; what it takes the place of, or the release itself where
+        it does not count."""
+        key = (told["window_start"], told["window_end"], told["late"])
+        before = self.windows.get(key)
+        if told["event"] is None or before is not None and before["epsilon"] >= told["epsilon"]:
+            return told
+        self.windows[key] = told
+        return before
+
+
 @dataclass(frozen=True)
 class Step:
     """A window that was released, and what all windows cost up to it.
@@ -427,7 +463,8 @@ class StreamProgress:
         folder: where results appear.
         budget_windows: releases that may happen.
         delta: delta of the central epsilons.
-        used: windows that were released or withheld: each uses one of the budget.
+        used: windows that were released or withheld, late reports apart: each uses one of the
+            budget, whatever its groups.
         released, late, withheld, sums: how many.
         epsilon: central price of all releases for a person who was in all of them; None without any
             and in simulations.
@@ -437,7 +474,6 @@ class StreamProgress:
     folder: Path
     budget_windows: int
     delta: float
-    used: int = 0
     released: int = 0
     late: int = 0
     withheld: int = 0
@@ -445,9 +481,15 @@ class StreamProgress:
     epsilon: float | None = None
     local_epsilon: float = 0.0
     _known: set[str] = field(default_factory=set)
+    _used: set[tuple[str, str, bool]] = field(default_factory=set)
+    _dearest: Dearest = field(default_factory=Dearest)
     _steps: list[Step] = field(default_factory=list)
     _accountant: StreamAccountant = field(default_factory=lambda: StreamAccountant(ORDERS))
     _rows: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=SHOWN))
+
+    @property
+    def used(self) -> int:
+        return len(self._used)
 
     @property
     def is_used_up(self) -> bool:
@@ -470,7 +512,8 @@ class StreamProgress:
 
     def _take_withheld(self, told: dict[str, Any]) -> None:
         self.withheld += 1
-        self.used += not told["late"] and told["min_reports"] > 0
+        if not told["late"] and told["min_reports"] > 0:
+            self._use(told)
         said = f"withheld: {told['reason']}"
         place = (_window(told), f"{told['num_reports']:,}")
         self._rows.append((*place, said, "", "late" if told["late"] else ""))
@@ -482,20 +525,29 @@ class StreamProgress:
         else:
             self.released += 1
             self.late += told["late"]
-            self.used += 1
-        if told["event"] is not None:
+            self._use(told)
+        before = self._dearest.take(told)
+        if before is None:
             self._accountant.compose(event_from_json(told["event"]))
-            self.epsilon = float(self._accountant.get_epsilon(self.delta))
             self.local_epsilon += told["local_epsilon"]
+        elif before is not told:  # another group of the window costs more
+            self._accountant = StreamAccountant(ORDERS)
+            for one in self._dearest.windows.values():
+                self._accountant.compose(event_from_json(one["event"]))
+        if before is not told:
+            self.epsilon = float(self._accountant.get_epsilon(self.delta))
         if not told["derived"]:
             self._steps.append(Step(told, self.epsilon, self.local_epsilon))
         price = "" if told["epsilon"] is None else number(told["epsilon"])
         table = (self.folder / name / TABLE).read_text("utf-8")
         self._rows.append((_window(told), f"{told['num_reports']:,}", _top(table), price, kind))
 
+    def _use(self, told: Mapping[str, Any]) -> None:
+        self._used.add((told["window_start"], told["window_end"], told["late"]))
+
     def render(self) -> Group:
         """What is shown now."""
-        table = Table("window (UTC)", "reports", "most frequent", "epsilon", "", expand=False)
+        table = Table("window (UTC)", "reports", "largest", "epsilon", "", expand=False)
         for row in self._rows:
             table.add_row(*map(Text, row))
         return Group(table, Text(self.summary(), style="dim"))
@@ -515,17 +567,22 @@ class StreamProgress:
         )
 
 
-def _window(told: dict[str, Any]) -> str:
+def _window(told: Mapping[str, Any]) -> str:
     start, end = told["window_start"], told["window_end"]
     same_day = start[:10] == end[:10]
-    return f"{start[:10]} {start[11:-1]}–{end[11:-1] if same_day else end[:-1]}"
+    group = f", {told['group']}" if told.get("group") else ""
+    return f"{start[:10]} {start[11:-1]}–{end[11:-1] if same_day else end[:-1]}{group}"
 
 
 def _top(table: str) -> str:
-    """The most frequent values with their errors, from a table."""
-    rows = sorted(csv.DictReader(io.StringIO(table)), key=lambda row: -float(row["count"]))
-    return ", ".join(
-        f"{shortened(row['value'], 16)} {float(row['count']):,.0f}"
-        f" ± {float(row['count_standard_error']):,.0f}"
-        for row in rows[:TOP]
-    )
+    """The largest estimates with their errors: behind its place a table says name, value, error."""
+    header, *rows = csv.reader(io.StringIO(table))
+    first = len(PLACE)
+    largest = sorted(rows, key=lambda row: -float(row[first + 1]))[:TOP]
+    counts = header[first + 1] == "count"  # of people: whole
+    shown = []
+    for name, value, error in (row[first : first + 3] for row in largest):
+        unit = 10.0 if counts else float(error)
+        said = (readable(float(number), unit) for number in (value, error))
+        shown.append(f"{shortened(name, 16)} {' ± '.join(said)}")
+    return ", ".join(shown)

@@ -3,6 +3,7 @@
     OUT/stream.json                                               what is asked, by which run
     OUT/2026-11-21T20-00-00Z--2026-11-21T20-01-00Z/estimates.csv  the table of a window
     OUT/2026-11-21T20-00-00Z--2026-11-21T20-01-00Z/privacy.json   its price and its identity
+    OUT/….berlin-1f2e3d4c/                                        of a group
     OUT/….late/                                                   of reports that came late
     OUT/….sum/                                                    of a sliding window
     OUT/….withheld-….json                                         what was not released, and why
@@ -26,11 +27,12 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,10 +43,8 @@ import pyarrow as pa
 from beam_ldp import whole_files
 from beam_ldp.accounting.certificates import certified
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.accounting.prices import price_of
-from beam_ldp.questions.frequency_view import estimate_table
+from beam_ldp.questions.base import Choice, finite
 from beam_ldp.questions.tables import as_csv
-from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release.gates import BadRows
 from beam_ldp.release.interrupted_runs import Note
@@ -54,10 +54,12 @@ from beam_ldp.release.outputs import (
     private_folder,
     write_private,
 )
+from beam_ldp.release.parts import Parts
+from beam_ldp.release.run import Run
 from beam_ldp.release.worker_results import bad_row_lines
-from beam_ldp.settings import SettingError
+from beam_ldp.settings import Charge, Output, SettingError
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
-from beam_ldp.transforms.elements.portable import PortableDomain
+from beam_ldp.transforms.elements.portable import PortableRandomizer
 from beam_ldp.transforms.elements.stages import LATE_PART, part_of
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 
@@ -73,81 +75,102 @@ STREAM = "stream.json"
 WRITING = ".writing"  # folder of what is not finished; only its owner may look into it
 
 
-@dataclass(frozen=True)
-class Pricing:
-    """How releases are priced and shown, as the flags of the same names; and the identity of the
-    stream.
+class WriteWindows(beam.PTransform):
+    """Writes `Release`s of all questions, each as a folder with its table and its price; gives the
+    folders.
+
+    Args:
+        folder: of the stream.
+        run: how releases are priced and shown.
+        identity: of the stream, if it has one.
     """
 
-    delta: float
-    honest_fraction: float
-    local_epsilon: float
-    identity: ReleaseIdentity | None = None
-    postprocess: Postprocess = "none"
-
-
-class WriteWindows(beam.PTransform):
-    """Writes `Release`s, each as a folder with its table and its price; gives the folders."""
-
-    def __init__(self, folder: str, domain: PortableDomain, pricing: Pricing) -> None:
+    def __init__(self, folder: str, run: Run, identity: ReleaseIdentity | None) -> None:
         super().__init__()
-        self._doer = _WriteRelease(folder, domain, pricing)
+        self._doer = WriteRelease(folder, run, identity)
 
     def expand(self, releases: beam.PCollection) -> beam.PCollection:
         return releases | "Write" >> beam.ParDo(self._doer).with_output_types(str)
 
 
-class _WriteRelease(beam.DoFn):
-    def __init__(self, folder: str, domain: PortableDomain, pricing: Pricing) -> None:
-        self._folder = folder
-        self._domain = domain
-        self._pricing = pricing
+class WriteRelease(beam.DoFn):
+    """What `WriteWindows` does. Workers are told neither lists, which they read, nor addresses."""
+
+    def __init__(self, folder: str, run: Run, identity: ReleaseIdentity | None) -> None:
+        job, choice = run.job, run.choice
+        self._folder, self._identity, self._usage = folder, identity, run.usage
+        self._job = replace(job, charge=Charge(), output=Output(top=job.output.top), files=())
+        self._asked = run.asked.portable
+        self._mechanism = PortableRandomizer(choice.mechanism)
+        self._expected = choice.num_reports, choice.predicted_error
 
     def setup(self) -> None:
-        self._labels = self._domain.load().labels
+        num_reports, error = self._expected
+        self._run = Run(self._usage, self._job, self._asked)
+        self._run.choice = Choice(self._mechanism.randomizer, num_reports, None, error)
+        self._run.asked = self._asked
 
     def process(self, release: Release) -> Iterator[str]:
-        shown = release.estimate.postprocess(self._pricing.postprocess)
-        table = estimate_table(shown, self._labels, release.question, release.group, release.window)
+        run, asked = self._run, self._asked
+        found = release
+        if asked.split is not None:
+            parts = asked.split(run.choice.mechanism, release, asked.names)
+            found = replace(Parts.of(parts, (), asked.name), group=release.group)
+        view = run.view(found)
+        table = view.table()
         for column in ("late", "derived"):
             value = pa.array([getattr(release, column)] * table.num_rows)
             table = table.append_column(column, value)
-        told = told_of(release, self._pricing)
-        yield publish_once(
-            self._folder, name_of(release), {TABLE: as_csv(table), PRICE: as_json(told)}
-        )
+        told = told_of(found, run, self._identity)
+        files = {TABLE: as_csv(table), **view.more_files(), PRICE: as_json(told)}
+        yield publish_once(self._folder, name_of(release), files)
 
 
-def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
+def told_of(release: Release, run: Run, identity: ReleaseIdentity | None) -> dict[str, Any]:
     """The price of a release, for programs. A sum of releases has none: its parts carry it."""
     bound, event = None, None
     if release.ran is not None:
-        price = price_of(release, pricing.delta, pricing.honest_fraction)
+        price = run.price(release)
         bound, event = price.bound, price.ran
     start, end = release.window or (0, 0)
-    identity = pricing.identity and part_of(pricing.identity, release)
+    part = identity and part_of(identity, release)
     told = {
         "schema_version": SCHEMA_VERSION,
-        "identity": None if identity is None else identity.to_json(),
-        "identity_digest": None if identity is None else identity.digest.hex(),
+        "identity": None if part is None else part.to_json(),
+        "identity_digest": None if part is None else part.digest.hex(),
         "question": release.question,
+        **({} if release.group is None else {"group": release.group}),
         "window_start": iso(start),
         "window_end": iso(end),
         "late": release.late,
         "derived": release.derived,
         "simulated": release.simulated,
         "num_reports": release.num_reports,
-        "local_epsilon": pricing.local_epsilon if event is not None else None,
+        "local_epsilon": run.choice.mechanism.local_epsilon if event is not None else None,
         "epsilon": None if bound is None else float(bound),
-        "delta": pricing.delta,
+        "delta": run.job.privacy.delta,
         "reader": "whoever sees the released tables",
         "method": None if bound is None else str(bound.method),
         "proof_status": None if bound is None else str(bound.proof_status),
         "mechanism": dict(release.mechanism),
-        "postprocess": pricing.postprocess,
+        "postprocess": "none",
+        **_facts(release, run),
         "event": None if event is None else event_to_json(event),
     }
     return certified(told)
+
+
+_OF_PARTS = ("kind", "group_by", "parts", "withheld")  # what records of several releases tell
+
+
+def _facts(release: Release, run: Run) -> dict[str, Any]:
+    """What releases of its kind tell; of a sum only what holds without a price."""
+    own = run.asked.facts(run.job, run.choice, release)
+    return {
+        name: finite(fact) if isinstance(fact, float) else fact
+        for name, fact in (own if release.derived else run.facts(release)).items()
+        if name not in _OF_PARTS
+    }
 
 
 class WriteWithheldReleases(beam.DoFn):
@@ -351,7 +374,15 @@ def name_of(release: Release) -> str:
     """The name of a release's folder."""
     start, end = release.window or (0, 0)
     kind = ".sum" if release.derived else ".late" if release.late else ""
-    return span(start, end) + kind
+    return span(start, end) + _slug(release.group) + kind
+
+
+def _slug(group: str | None) -> str:
+    """A group in a file name: what can be read of it, and what no other group has."""
+    if group is None:
+        return ""
+    readable = re.sub(r"[^\w-]+", "-", group)[:40].strip("-")
+    return f".{readable}-{hashlib.sha256(group.encode()).hexdigest()[:8]}"
 
 
 def span(start: int, end: int) -> str:
