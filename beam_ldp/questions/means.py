@@ -319,18 +319,20 @@ class Vectors(Asked):
         assert self.declared is not None
         return self.declared
 
-    @property
-    def shape(self) -> tuple[int, int] | None:
-        """Rows and columns, where the mean is a picture. Raises SettingError."""
-        from beam_ldp.questions.mean_view import picture_shape
-
-        found = shape_of(self.asked.shape) or picture_shape(self.labels)
-        if found is not None and found[0] * found[1] != self.dimension:
+    def __post_init__(self) -> None:
+        told = None if self.declared is None else shape_of(self.declared.shape)
+        if told is not None and told[0] * told[1] != self.dimension:
             raise SettingError(
-                f"--shape {found[0]}x{found[1]} must have as many pixels as there are "
+                f"--shape {told[0]}x{told[1]} must have as many pixels as there are "
                 f"coordinates, {self.dimension:,}"
             )
-        return found
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """Rows and columns, where the mean is a picture."""
+        from beam_ldp.questions.mean_view import picture_shape
+
+        return shape_of(self.asked.shape) or picture_shape(self.labels)
 
     def inputs(self, job: Job) -> Rows:
         names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")
