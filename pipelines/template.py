@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.programs import DONE, MISUSED
+from beam_ldp.pipelines.programs import DONE, MISUSED, Bind
 from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.release.beam_job import pipeline_flags
 from beam_ldp.release.binding import bound
@@ -35,14 +35,14 @@ from beam_ldp.transforms.files import paths_matching
 STAGED = ".staged"
 
 
-def build(usage: Usage, argv: Sequence[str]) -> tuple[beam.Pipeline, Run, str]:
+def build(usage: Usage, argv: Sequence[str], bind: Bind = bound) -> tuple[beam.Pipeline, Run, str]:
     """`(pipeline, run, folder)`: the job, not started, and where it will leave its results.
 
     Raises:
         SettingError: if a flag is wrong, a ledger is named, or the folder holds results already.
     """
     given = read_flags(usage, argv)
-    run = bound(usage, given)
+    run = bind(usage, given)
     if ledger_url(run.job) is not None:
         raise SettingError(
             "a template cannot charge a ledger, which must grant the budget before data is read: "
