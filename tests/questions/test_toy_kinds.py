@@ -24,7 +24,7 @@ from beam_ldp.pipelines import check, job_runs, plan
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED, program_of
 from beam_ldp.questions import registry
-from beam_ldp.release import commands, job_files
+from beam_ldp.release import commands, job_files, runner
 from beam_ldp.release.statement import _packages, templates
 from beam_ldp.verifier import verify
 
