@@ -57,8 +57,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     _forget()
     rows = ["uid,word,number,town"]
     for i in range(3000):
-        town = "north" if i < 1500 else "south" if i < 2900 else "west"
-        word, number = ("yes", 1) if i < 1500 else ("no", 5)
+        town = "north" if i < 1900 else "south" if i < 2900 else "west"
+        word, number = ("yes", 1) if i < 1900 else ("no", 5)
         rows.append(f"{i},{word},{number},{town}")
     (tmp_path / "people.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "towns.txt").write_text("north\nsouth\nwest\n")
@@ -133,7 +133,7 @@ def test_yes_is_counted_and_certified() -> None:
     found = released("count-yes")
     yes, no = estimates()
     assert (yes["value"], no["value"]) == ("yes", "no")
-    assert abs(float(yes["frequency"]) - 0.5) < 5 * float(yes["frequency_standard_error"])
+    assert abs(float(yes["frequency"]) - 1900 / 3000) < 5 * float(yes["frequency_standard_error"])
     assert found["num_reports"] == 3000 and found["certificate"]["kind"] == "shuffle"
     assert verify.verify(verify.read(json.dumps(found)))[0] == verify.CONFIRMED
     assert "word" in Path("out/privacy.md").read_text()
@@ -145,7 +145,7 @@ def test_an_interval_is_halved_twice_by_one_report_each() -> None:
     assert found["simulated"] and found["num_reports"] == 3000
     released("halve", output="real")
     (quarter,) = estimates("real")
-    assert (float(quarter["low"]), float(quarter["high"])) in {(0, 2), (4, 6)}
+    assert (float(quarter["low"]), float(quarter["high"])) == (0, 2)  # by 9 standard errors
     said = Path("real/privacy.md").read_text()
     assert "the interval 0.0 to 8.0" in said and "one of two rounds" in said
 
