@@ -11,6 +11,7 @@ from beam_ldp.release.inputs.previews import choose_fields, dimension_of, read_f
 from beam_ldp.release.inputs.public_lists import load_list
 from beam_ldp.release.inputs.sources import InputFileError
 from beam_ldp.release.job import checked_job, declared, kind_of, need, ranges_in, with_files
+from beam_ldp.release.reserving import ledger_url
 from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.job import Job
@@ -74,6 +75,11 @@ def run_of(usage: Usage, given: Arguments, question: Question, *, stream: bool =
     Raises SettingError.
     """
     job = with_files(checked_job(usage, given, question, stream=stream), may_be_empty=stream)
+    if getattr(job.question, "staged", None) is not None and ledger_url(job) is not None:
+        raise SettingError(
+            "--staged cannot be charged to a ledger, which must grant the budget before data is "
+            "read: run without a template, or give --no-ledger"
+        )
     return Run(usage, job, job.question.bind(job, FilesLook(job)))
 
 

@@ -24,6 +24,7 @@ from beam_ldp.release.commands import (
     PROGRAMS,
     asked_on_devices,
     job_name,
+    of_others,
     usage_of,
     usage_or_none,
 )
@@ -385,8 +386,10 @@ def job_schema() -> dict[str, Any]:
     """The JSON Schema of job files, so that editors complete and check them."""
     sections: dict[str, dict[str, Any]] = {}
     questions: list[dict[str, Any]] = []
-    for program in PROGRAMS:
-        usage = usage_of(program)
+    for program in (*PROGRAMS, *map(job_name, of_others())):
+        usage = usage_or_none(program)
+        if usage is None:  # another package's command, which no job file names
+            continue
         for part in usage.parts:
             if part.home == _QUESTION:
                 continue

@@ -23,7 +23,7 @@ THEIRS = """
 import click
 from dataclasses import dataclass
 
-from beam_ldp.pipelines.usage import Part, Usage
+from beam_ldp.settings.usage import Part, Usage
 from beam_ldp.settings.fields import COUNT, setting
 
 

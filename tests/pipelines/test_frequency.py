@@ -18,7 +18,7 @@ import pytest
 
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from tests.pipelines.test_outputs import COLUMNS
+from tests.release.test_outputs import COLUMNS
 from tests.warm import run_warm
 
 pytestmark = pytest.mark.e2e

@@ -28,8 +28,8 @@ from beam_ldp.randomizers.wire import (
     encode_envelopes,
 )
 from tests.pipelines.test_frequency import FILES
-from tests.pipelines.test_outputs import COLUMNS
 from tests.randomizers.wire_terms import terms_of
+from tests.release.test_outputs import COLUMNS
 
 pytestmark = pytest.mark.e2e
 

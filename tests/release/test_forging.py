@@ -14,7 +14,7 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.release.statement import statement
-from tests.pipelines.test_statement import RECORD, replace
+from tests.release.test_statement import RECORD, replace
 
 pytestmark = pytest.mark.exact
 
