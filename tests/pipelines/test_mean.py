@@ -581,10 +581,3 @@ def test_a_wrong_file_of_ranges_is_named(
     ranges = f"--ranges={tmp_path}/ranges.csv"
     assert main(flags(data, tmp_path / "out", ranges, "--mechanism=LInfMean")) == MISUSED
     assert said in " ".join(capfd.readouterr().err.split())
-
-
-def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == DONE
-    shown = capsys.readouterr().out
-    assert "exit codes" in shown and "--ranges FILE" in shown and "--domain" not in shown
-    assert main([]) == MISUSED
