@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
@@ -36,6 +36,7 @@ from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.settings import SettingError
+from tests.pairs.world import Killed, away, die
 
 pytestmark = pytest.mark.e2e
 
@@ -47,10 +48,6 @@ TRUSTED = (
 )
 QUIET = Console(quiet=True)
 MODEL = b"a model"
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 @dataclass
@@ -141,14 +138,6 @@ def world(tmp_path: Path) -> World:
 def patch() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as made:
         yield made
-
-
-def die(*_: Any, **__: Any) -> Any:
-    raise Killed
-
-
-def away(*_: Any, **__: Any) -> Any:
-    raise LedgerUnavailableError("away")
 
 
 # Kills -------------------------------------------------------------------------------------------
