@@ -204,7 +204,11 @@ class _Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: D102
         if fullname == self.name:
-            return importlib.util.spec_from_loader(fullname, self)
+            file = str(ROOT / path_of(fullname))
+            spec = importlib.util.spec_from_loader(fullname, self, origin=file)
+            assert spec is not None
+            spec.has_location = True  # some tests read the file of a module
+            return spec
         return None
 
     def exec_module(self, module: ModuleType) -> None:  # noqa: D102

@@ -21,7 +21,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests import beam_memory, confirmed
+from tests import beam_memory, confirmed, mlflow_memory
 from tests.engines.fixtures import engine, engine_named, engine_options  # noqa: F401
 from tests.made_once import MadeOnce
 
@@ -51,6 +51,7 @@ def state_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """The user's state of one test: ledgers are copied between tests, as between machines."""
     place = Path(_STATE, hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16])
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    mlflow_memory.remember()
     return place
 
 

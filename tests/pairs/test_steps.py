@@ -12,21 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.cli import group
 from beam_ldp.release import charging, outputs, runner
 from beam_ldp.release.interrupted_runs import Note
-from tests.pairs.world import FREQUENCY, Program, World, instead
+from tests.pairs.world import FREQUENCY, Killed, Program, World, away, die, instead
 
 pytestmark = pytest.mark.e2e
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 @pytest.fixture
@@ -46,9 +40,6 @@ STEPS: dict[str, tuple[Any, str]] = {
 def end_at(world: World, flags: list[str], step: str, output: str = "first") -> None:
     """A run that dies as this step begins."""
 
-    def die(*_: Any, **__: Any) -> Any:
-        raise Killed
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(*STEPS[step], die)
         patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
@@ -58,14 +49,6 @@ def end_at(world: World, flags: list[str], step: str, output: str = "first") -> 
         left = Note.read(str(note.parent))
         assert left is not None and left.launcher == Launcher.this()
         replace(left, launcher=left.launcher.gone).write(str(note.parent))
-
-
-def finalize(world: World, output: str) -> tuple[int, str]:
-    url = f"sqlite:///{world.folder}/privacy.db"
-    done = CliRunner().invoke(group, ["finalize", f"{world.folder}/{output}", "--ledger", url])
-    if (world.folder / output / "privacy.json").exists():
-        world.published.setdefault(output, {i: dict(p) for i, p in world.people.items()})
-    return done.exit_code, " ".join(done.output.split())
 
 
 QUICK = [(True, "it is finished"), (False, "it is finished"), (False, "it is settled")]
@@ -89,7 +72,7 @@ def test_a_run_ends_and_another_question_takes_its_name(
     assert world.publish(FREQUENCY, "second", other) == programs.MISUSED
     if memoized:  # and under another name of the run
         assert world.publish(FREQUENCY, "second", instead(other, run_id="b")) == programs.MISUSED
-    finalize(world, "first")
+    world.finalize("first")
     world.check(FREQUENCY)
     (charge,) = world.ledger.state.population_of("them").charges_of(0)
     published = bool(world.published)
@@ -104,7 +87,7 @@ def test_a_memoized_run_is_started_again(world: World, step: str) -> None:
     flags = world.flags(FREQUENCY)
     end_at(world, flags, step)
     assert world.publish(FREQUENCY, "second", flags) == programs.DONE
-    finalize(world, "first")  # what the first start left may only be the same
+    world.finalize("first")  # what the first start left may only be the same
     world.check(FREQUENCY)
     assert len(world.ledger.state.population_of("them").charges_of(0)) == 1
     assert world.ledger.status("them").local_committed == 2.0
@@ -121,10 +104,6 @@ def test_a_fresh_run_is_never_started_again(world: World, step: str) -> None:
 # The ledger or the tracker is away ----------------------------------------------------------------
 
 
-def away(*_: Any, **__: Any) -> Any:
-    raise LedgerUnavailableError("away")
-
-
 @pytest.mark.parametrize("memoized", [True, False], ids=["memoized", "fresh"])
 def test_the_ledger_is_away_at_settlement(
     world: World, memoized: bool, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +116,7 @@ def test_the_ledger_is_away_at_settlement(
     assert world.ledger.charge("nightly").status == "reserved"
     other = instead([flag.replace("hair", "eyes") for flag in flags], release_id="week-48")
     assert world.publish(FREQUENCY, "second", other) == programs.MISUSED
-    code, said = finalize(world, "first")
+    code, said = world.finalize("first")
     assert code == 0 and "it is settled, and published" in said, said
     world.check(FREQUENCY)
     assert list(world.published) == ["first"] and not list(world.folder.glob(".first.*"))
@@ -165,7 +144,7 @@ def test_a_second_publication_whose_ledger_is_away(
         assert world.publish(FREQUENCY, "second", flags) == programs.NOTHING_RELEASED
     world.check(FREQUENCY)
     assert world.ledger.status("them").spent == spent
-    code, said = finalize(world, "second")
+    code, said = world.finalize("second")
     assert code == 0 and "it is settled, and published" in said, said
     world.check(FREQUENCY)
     assert world.ledger.status("them").spent > spent

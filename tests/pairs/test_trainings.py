@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.release import charging, outputs
@@ -35,6 +35,7 @@ from beam_ldp.training.plans import make_plan
 from beam_ldp.training.release import release
 from beam_ldp.training.settings import check_train
 from beam_ldp.training.usage import USAGE
+from tests.pairs.world import Killed, away, die
 
 pytestmark = pytest.mark.e2e
 
@@ -46,10 +47,6 @@ TRUSTED = (
 )
 QUIET = Console(quiet=True)
 MODEL = b"a model"
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 @dataclass
@@ -140,14 +137,6 @@ def world(tmp_path: Path) -> World:
 def patch() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as made:
         yield made
-
-
-def die(*_: Any, **__: Any) -> Any:
-    raise Killed
-
-
-def away(*_: Any, **__: Any) -> Any:
-    raise LedgerUnavailableError("away")
 
 
 # Kills -------------------------------------------------------------------------------------------

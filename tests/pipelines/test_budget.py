@@ -352,7 +352,6 @@ def test_what_is_not_charged_says_so(
     [
         (["--dataset=visit"], "did you mean 'visits'"),
         ([], "--dataset must name"),
-        (["--dataset=visits", "--no-ledger"], "exclude each other"),
         (["--dataset=visits", "--privacy-unit=row"], "protects one user"),
         (["--dataset=visits", "--run-id=" + "x" * 300], "run_id must be"),
         (["--dataset=visits", "--run-id=a\nb"], "run_id must be"),

@@ -423,12 +423,6 @@ def test_mlflow_inside_the_output(data: Path, tmp_path: Path) -> None:
     assert main(arguments) == MISUSED
 
 
-def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == DONE
-    assert "exit codes" in capsys.readouterr().out
-    assert main([]) == MISUSED
-
-
 @pytest.mark.parametrize("mechanism", ["auto", "SubsetSelection"])
 def test_a_cap_on_the_local_epsilon_holds_beside_the_central_target(
     data: Path, tmp_path: Path, mechanism: str, capfd: pytest.CaptureFixture[str]

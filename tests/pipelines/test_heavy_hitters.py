@@ -262,11 +262,3 @@ def test_words_without_a_code_are_warned_of_before_anything_runs(
     ]  # fmt: skip
     assert doubt.startswith("33% of the first words have no code and are never found")
     assert "--code-bits" in doubt and "спасибо" not in printed
-
-
-def test_help_teaches(capsys: Any) -> None:
-    assert main(["--help-all"]) == DONE
-    said = capsys.readouterr().out
-    for flag in ("--max-bytes", "--code-bits", "--false-words", "--assignment", "--user-id"):
-        assert flag in said
-    assert "--mechanism" not in said and "--shuffle-output" not in said and "examples:" in said

@@ -234,12 +234,16 @@ def test_a_central_target_is_met_with_several_messages(messages: Path, vectors: 
 def test_the_rotation_is_that_of_the_release(
     data: Path, vectors: np.ndarray, tmp_path: Path
 ) -> None:
-    """Another release, other signs. Estimates within 5 standard errors: false alarms below 1e-5."""
-    more = [*CENTRAL, "--norm=l2", "--radius=1", "--mechanism=L2Mean"]
+    """Another release, other signs. Estimates within 5 standard errors: false alarms below 1e-5.
+
+    No shuffler is trusted: the price of several messages takes seconds to certify.
+    """
+    more = ["--model=local", "--epsilon=4", "--norm=l2", "--radius=1", "--mechanism=L2Mean"]
     seeds = []
     for name in ("monday", "tuesday"):
         out = tmp_path / name
-        assert main(flags(data, out, *more, f"--release-id={name}")) == DONE
+        told = flags(data, out, *more, f"--release-id={name}")
+        assert main([flag for flag in told if "--delta" not in flag]) == DONE
         assert_close(out, vectors.mean(axis=0))
         found = record(out)
         identity = ReleaseIdentity.from_json(found["identity"])
@@ -577,10 +581,3 @@ def test_a_wrong_file_of_ranges_is_named(
     ranges = f"--ranges={tmp_path}/ranges.csv"
     assert main(flags(data, tmp_path / "out", ranges, "--mechanism=LInfMean")) == MISUSED
     assert said in " ".join(capfd.readouterr().err.split())
-
-
-def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == DONE
-    shown = capsys.readouterr().out
-    assert "exit codes" in shown and "--ranges FILE" in shown and "--domain" not in shown
-    assert main([]) == MISUSED

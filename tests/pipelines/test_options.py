@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
@@ -13,6 +15,7 @@ from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
 from beam_ldp.pipelines.flags import help_text, read_flags
+from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS
 from beam_ldp.release.beam_job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
 from beam_ldp.release.binding import bound
@@ -115,10 +118,29 @@ def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
         parse_flags([flag])
 
 
-def test_help_teaches() -> None:
-    text = help_text(USAGE)
-    for expected in ("examples:", "exit codes:", "--expected-users", "--runner=SparkRunner"):
-        assert expected in text
+@pytest.mark.parametrize(
+    ("program", "shown", "hidden"),
+    [
+        ("frequency", "--expected-users --runner=SparkRunner", "--ranges"),
+        ("mean", "--ranges", "--domain"),
+        ("heavy_hitters", "--max-bytes --code-bits --false-words --assignment --user-id",
+         "--mechanism --shuffle-output"),
+        ("user_mean", "--rows-per-user --sigma --user-sigma --outliers --split --column",
+         "--mechanism"),
+        ("randomize", "--release-id", "--ledger"),
+        ("collect", "--release", "--column"),
+        ("train", "--epsilon --baselines", "--domain"),
+    ],
+)  # fmt: skip
+def test_help_teaches(program: str, shown: str, hidden: str, capsys: Any) -> None:
+    """Of every program; without a flag it is misused."""
+    main = import_module(f"beam_ldp.pipelines.{program}").main
+    assert main(["--help-all"]) == DONE
+    said = capsys.readouterr().out
+    for expected in ("examples:", "exit codes:", "130 interrupted", *shown.split()):
+        assert expected in said, expected
+    assert not [flag for flag in hidden.split() if f"  {flag} " in said]
+    assert main([]) == MISUSED
 
 
 @pytest.mark.parametrize(

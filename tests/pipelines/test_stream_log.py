@@ -104,17 +104,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store: its tables take seconds to make."""
-    made = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{made}").search_experiments()
-    return made
-
-
 @pytest.fixture
-def store(migrated: Path, tmp_path: Path) -> str:
-    (tmp_path / "mlflow.db").write_bytes(migrated.read_bytes())
+def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 

@@ -455,15 +455,6 @@ def test_without_tensorflow_it_says_what_to_do(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.exact
-def test_help_teaches_and_states_the_exit_codes(capsys):
-    assert train.main(["--help"]) == programs.DONE
-    out = capsys.readouterr().out
-    for word in ("examples:", "exit codes:", "--epsilon", "--baselines", "130 interrupted"):
-        assert word in out
-    assert train.main([]) == programs.MISUSED
-
-
-@pytest.mark.exact
 @pytest.mark.parametrize("more, code", [("--delta 2", 2), ("--epsilon 1e-7", 3)])
 def test_exit_codes(more, code, capsys):
     assert train.main([*DRY.split(), *more.split()]) == code

@@ -236,14 +236,6 @@ def test_what_does_not_fit_is_refused(
 
 
 @pytest.mark.exact
-def test_help_teaches(capsys: Any) -> None:
-    assert main(["--help-all"]) == DONE
-    said = capsys.readouterr().out
-    for flag in ("--rows-per-user", "--sigma", "--user-sigma", "--outliers", "--split", "--column"):
-        assert flag in said
-    assert "--mechanism" not in said and "examples:" in said
-
-
 @pytest.mark.slow  # a fresh process loads everything anew
 def test_beam_ldp_runs_the_same_program(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "beam_ldp.pipelines.cli", "user-mean"]
