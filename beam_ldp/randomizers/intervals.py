@@ -48,12 +48,16 @@ class IntervalRule(ABC):
     """How an `Estimate` makes intervals: a value object, which travels with it."""
 
     @abstractmethod
-    def interval(self, value: np.ndarray, error: np.ndarray, miss: float) -> Bounds:
+    def interval(
+        self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
+    ) -> Bounds:
         """`(low, high)` of each component, which misses the truth with that chance.
 
         Args:
             value, error: unbiased estimates and their standard errors.
             miss: in (0, 1), of each component by itself.
+            within: whether ends are cut to what is possible, where the rule knows. Those of sums
+                and differences are made of ends that are not, as their errors are of errors.
         """
 
     def scaled(self, factor: float) -> IntervalRule:
@@ -69,7 +73,9 @@ class IntervalRule(ABC):
 class Normal(IntervalRule):
     """The normal approximation: so many standard errors either way, whatever is possible."""
 
-    def interval(self, value: np.ndarray, error: np.ndarray, miss: float) -> Bounds:
+    def interval(
+        self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
+    ) -> Bounds:
         half_width = -special.ndtri(miss / 2) * error
         return value - half_width, value + half_width
 
@@ -121,14 +127,17 @@ class SupportRule(IntervalRule):
             return 1.0
         return (self.people - self.answers) / max(1, self.people - 1)
 
-    def interval(self, value: np.ndarray, error: np.ndarray, miss: float) -> Bounds:
-        if miss < SCORED:
+    def interval(
+        self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
+    ) -> Bounds:
+        if within and miss < SCORED:
             return self._exact(value, miss / 2)
         z = -float(special.ndtri(miss / 2))
-        return self._scored(value, lambda _: (z, z))
+        return self._scored(value, lambda _: (z, z), within)
 
     def _whole(self, low: np.ndarray, high: np.ndarray) -> Bounds:
-        """Ends at whole people; as they are where none lies between, or of a population."""
+        """Ends of [0, 1], and at whole people where some lie between them and they are known."""
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
         if self.people is None:
             return low, high
         first = np.ceil(low * self.people - 1e-9) / self.people
@@ -139,23 +148,26 @@ class SupportRule(IntervalRule):
     # The score rule -----------------------------------------------------------------------
 
     def _scored(
-        self, value: np.ndarray, deviations: Callable[[np.ndarray], tuple[Any, Any]]
+        self,
+        value: np.ndarray,
+        deviations: Callable[[np.ndarray], tuple[Any, Any]],
+        within: bool = True,
     ) -> Bounds:
         """Frequencies f with |value - f| - half a report <= z deviations of the value at f.
 
         `deviations` gives z of the lower end and of the upper one for some of the values.
         """
         half = HALF / (self.answers * self._contrast)
-        low, high = np.ones(value.shape), np.zeros(value.shape)
+        low, high = np.empty(value.shape), np.empty(value.shape)
         for start in range(0, value.size, _CHUNK):
             part = slice(start, start + _CHUNK)
             own, (z_low, z_high) = value[part], deviations(value[part])
+            near, far = np.inf, np.inf
             for nobody, everybody in self._at(part)._variances:
-                near = self._lowest(own - half, nobody, everybody, z_low)
-                far = self._lowest(1 - half - own, everybody, nobody, z_high)
-                low[part] = np.minimum(low[part], near)
-                high[part] = np.maximum(high[part], 1 - far)
-            low[part], high[part] = self._whole(low[part], high[part])
+                near = np.minimum(near, self._lowest(own - half, nobody, everybody, z_low))
+                far = np.minimum(far, self._lowest(1 - half - own, everybody, nobody, z_high))
+            ends = near, 1 - far
+            low[part], high[part] = self._whole(*ends) if within else ends
         return low, high
 
     @property
@@ -174,7 +186,7 @@ class SupportRule(IntervalRule):
 
         A root of (value - f)**2 <= z**2 (noise + draw) / answers, which is quadratic in f. At most
         one lies in [0, 1], for the deviation is concave there; there may be none at all, so 0 is
-        tried first.
+        tried first. Where it will do, the f below 0 that would with its deviation.
         """
         scale = z**2 / self.answers
         drawn, start = scale * self._drawn, scale * nobody
@@ -182,8 +194,8 @@ class SupportRule(IntervalRule):
         root = value * (2 * slope - drawn * value) + slope**2 + (1 + drawn) * start
         found = (value + slope - np.sqrt(np.maximum(root, 0.0))) / (1 + drawn)
         found[root < 0] = 1.0
-        found[value <= np.sqrt(np.maximum(start, 0.0))] = 0.0
-        return np.clip(found, 0.0, 1.0)
+        beyond = value - np.sqrt(np.maximum(start, 0.0))
+        return np.where(beyond <= 0, beyond, found)
 
     # Exact tails --------------------------------------------------------------------------
 
@@ -361,8 +373,10 @@ class Scaled(IntervalRule):
     rule: IntervalRule
     factor: float
 
-    def interval(self, value: np.ndarray, error: np.ndarray, miss: float) -> Bounds:
-        low, high = self.rule.interval(value / self.factor, error / self.factor, miss)
+    def interval(
+        self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
+    ) -> Bounds:
+        low, high = self.rule.interval(value / self.factor, error / self.factor, miss, within)
         return low * self.factor, high * self.factor
 
 
@@ -376,10 +390,12 @@ class Joined(IntervalRule):
 
     parts: tuple[tuple[int, IntervalRule], ...]
 
-    def interval(self, value: np.ndarray, error: np.ndarray, miss: float) -> Bounds:
+    def interval(
+        self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
+    ) -> Bounds:
         cuts = np.cumsum([size for size, _ in self.parts])[:-1]
         both = zip(self.parts, np.split(value, cuts), np.split(error, cuts))
-        found = [rule.interval(own, errors, miss) for (_, rule), own, errors in both]
+        found = [rule.interval(own, errors, miss, within) for (_, rule), own, errors in both]
         low, high = zip(*found)
         return np.concatenate(low), np.concatenate(high)
 
@@ -393,15 +409,17 @@ class Difference(IntervalRule):
     first: Estimate
     second: Estimate
 
-    def interval(self, value: np.ndarray, error: np.ndarray, miss: float) -> Bounds:
-        ends = []
-        for one in (self.first, self.second):
-            low, high = one.rule.interval(one.value, one.standard_error, miss)
-            middle = np.clip(one.value, low, high)
-            ends.append((middle, middle - low, high - middle))
-        (first, below, above), (second, second_below, second_above) = ends
-        middle = first - second
-        return middle - np.hypot(below, second_above), middle + np.hypot(above, second_below)
+    def interval(
+        self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
+    ) -> Bounds:
+        first, second = self.first.value, self.second.value
+        (low, high), (second_low, second_high) = (
+            one.rule.interval(one.value, one.standard_error, miss, within=False)
+            for one in (self.first, self.second)
+        )
+        below = np.hypot(first - low, second_high - second)
+        above = np.hypot(high - first, second - second_low)
+        return first - second - below, first - second + above
 
 
 def pooled(rules: Sequence[IntervalRule], people: Sequence[int]) -> IntervalRule:
