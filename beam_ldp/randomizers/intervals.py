@@ -140,8 +140,9 @@ class SupportRule(IntervalRule):
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
         if self.people is None:
             return low, high
-        first = np.ceil(low * self.people - 1e-9) / self.people
-        last = np.floor(high * self.people + 1e-9) / self.people
+        slack = 1e-9 + 1e-15 * self.people  # of what is whole but for rounding
+        first = np.ceil(low * self.people - slack) / self.people
+        last = np.floor(high * self.people + slack) / self.people
         some = first <= last
         return np.where(some, first, low), np.where(some, last, high)
 
@@ -162,7 +163,7 @@ class SupportRule(IntervalRule):
         for start in range(0, value.size, _CHUNK):
             part = slice(start, start + _CHUNK)
             own, (z_low, z_high) = value[part], deviations(value[part])
-            near, far = np.inf, np.inf
+            near = far = np.full(own.shape, np.inf)
             for nobody, everybody in self._at(part)._variances:
                 near = np.minimum(near, self._lowest(own - half, nobody, everybody, z_low))
                 far = np.minimum(far, self._lowest(1 - half - own, everybody, nobody, z_high))
@@ -337,9 +338,7 @@ def chance_of_more(counts: np.ndarray, groups: Sequence[tuple[Any, tuple[Any, An
     angle = np.concatenate([angle, math.pi - angle][:arcs])
     size, turn = -tilt * counts, -angle * counts
     for number, (up, down) in groups:
-        rises, falls = np.expm1(tilt), np.expm1(-tilt)
-        grown = up * rises + down * falls
-        up, down = (chance * (1 + by) / (1 + grown) for chance, by in ((up, rises), (down, falls)))
+        grown, up, down = _tilted(tilt, up, down)
         real, imaginary = -2 * (up + down) * np.sin(angle / 2) ** 2, (up - down) * np.sin(angle)
         with np.errstate(divide="ignore"):
             shrinks = np.log1p(real * (2 + real) + imaginary**2) / 2
@@ -355,12 +354,17 @@ def _moments(tilt: np.ndarray, groups: Sequence[tuple[Any, tuple[Any, Any]]]) ->
     """Mean and variance of the sum where each count weighs e**tilt times the one below it."""
     mean, spread = np.zeros(tilt.shape), np.full(tilt.shape, 1e-300)
     for number, (up, down) in groups:
-        rises, falls = np.expm1(tilt), np.expm1(-tilt)
-        whole = 1 + up * rises + down * falls
-        up, down = up * (1 + rises) / whole, down * (1 + falls) / whole
+        _, up, down = _tilted(tilt, up, down)
         mean += number * (up - down)
         spread += number * (up + down - (up - down) ** 2)
     return mean, spread
+
+
+def _tilted(tilt: np.ndarray, up: Any, down: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The generating function of one report at e**tilt, less 1; and its chances so weighed."""
+    rises, falls = np.expm1(tilt), np.expm1(-tilt)
+    grown = up * rises + down * falls
+    return grown, up * (1 + rises) / (1 + grown), down * (1 + falls) / (1 + grown)
 
 
 # Intervals made of intervals --------------------------------------------------------------
@@ -427,15 +431,17 @@ def pooled(rules: Sequence[IntervalRule], people: Sequence[int]) -> IntervalRule
 
     The normal one where not everybody answered: then the parts are weighted by more than answers.
     """
-    first = rules[0]
-    if isinstance(first, Joined):
-        parts = zip(*(rule.parts for rule in rules if isinstance(rule, Joined)))
-        return Joined(tuple((of[0][0], pooled([rule for _, rule in of], people)) for of in parts))
+    joined = [rule.parts for rule in rules if isinstance(rule, Joined)]
+    if len(joined) == len(rules):
+        return Joined(
+            tuple((of[0][0], pooled([rule for _, rule in of], people)) for of in zip(*joined))
+        )
     known = [rule for rule in rules if isinstance(rule, SupportRule)]
-    if len(known) < len(rules) or any(
-        (rule.answers, rule.own, rule.others) != (count, known[0].own, known[0].others)
-        for rule, count in zip(known, people)
-    ):
+    alike = {(rule.own, rule.others, rule.people is None) for rule in known}
+    whole = all(
+        rule.answers == count and rule.people in (None, count) for rule, count in zip(known, people)
+    )
+    if len(known) < len(rules) or len(alike) > 1 or not whole:
         return NORMAL
     seen = [rule.on_block for rule in known if rule.on_block is not None]
     return replace(
