@@ -6,13 +6,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_ldp.accounting.prices import Price, price_as_json
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.intervals import NORMAL
 from beam_ldp.settings.sections import MAX_BAD_ROWS, MAX_LOCAL_EPSILON, odds
 from beam_ldp.wording import many, number, verb
 
@@ -248,7 +249,7 @@ def gate_estimates(release: Release, low: Any, high: Any) -> tuple[str, ...]:
     """
     found = []
     for part in getattr(release, "releases", ()) or (release,):
-        estimate = part.estimate.raw
+        estimate = replace(part.estimate.raw, rule=NORMAL)  # not cut to what is possible
         least, most = estimate.confidence_interval(1 - NEVER, simultaneous=True)
         wild = (most < low) | (least > high)
         if not wild.any():

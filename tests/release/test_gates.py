@@ -20,6 +20,7 @@ from beam_ldp.release.gates import (
     BadRows,
     NothingReleasedError,
     gate_bad_rows,
+    gate_estimates,
     gate_price,
     gate_reports,
     say_left_out,
@@ -96,6 +97,17 @@ def test_rows_that_cannot_be_read_and_how_many_may(
         return
     with pytest.raises(NothingReleasedError, match=refused):
         gate_bad_rows(listed(**bad), 1000, settings)
+
+
+def test_estimates_that_no_noise_explains_are_told() -> None:
+    """Intervals end at what is possible; what was forged lies beyond it all the same."""
+    oracle = KRandomizedResponse(3, 1.0)
+    for counts, told in (([500, 300, 200], 0), ([1000, 0, 0], 3)):
+        estimate = oracle.estimate(np.array(counts), 1000)
+        part = Release(estimate, 1000, None, mechanism=oracle.to_config())
+        said = gate_estimates(part, 0.0, 1.0)
+        assert len(said) == bool(told)
+        assert all(f"{told} of 3 estimates lie outside" in line for line in said)
 
 
 def test_forged_envelopes_stop_nobody_unless_a_limit_is_given() -> None:

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from beam_ldp.randomizers.contrasts import difference_of
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.frequency import HadamardResponse, LimitedHadamard
 from beam_ldp.randomizers.mean import MeanEstimate
+from beam_ldp.randomizers.questions import OneQuestion
 from beam_ldp.transforms.collector.panes import pool
 from beam_ldp.transforms.elements import block_coder, blocks
 from tests.transforms.helpers import ORACLE
@@ -157,6 +160,34 @@ def test_release_keeps_the_estimate_and_derives_the_event_again():
         and back.mechanism == release.mechanism
         and back.window == (0, 10)
     )
+
+
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        ORACLE,
+        HadamardResponse(5, 2.0),
+        OneQuestion((ORACLE, HadamardResponse(4, 2.0), LimitedHadamard(3, 2.0))),
+    ],
+)
+def test_release_keeps_what_intervals_follow_from(randomizer):
+    rng = np.random.default_rng(0)
+    values = np.zeros((30, 3) if isinstance(randomizer, OneQuestion) else 30, dtype=int)
+    statistic = randomizer.accumulate(randomizer.randomize(values, rng))
+    estimate = randomizer.estimate(statistic, 30)
+    for one in (estimate, estimate.clip()):
+        back = round_trip(blocks.Release(one, 30, None, mechanism=randomizer.to_config())).estimate
+        for simultaneous in (False, True):
+            found = back.confidence_interval(simultaneous=simultaneous)
+            for mine, own in zip(found, one.confidence_interval(simultaneous=simultaneous)):
+                assert same(mine, own)
+
+
+def test_rules_of_differences_do_not_travel():
+    estimate = ORACLE.estimate(np.arange(5), 10)
+    apart = difference_of(estimate, estimate)
+    with pytest.raises(TypeError, match="estimates of Difference do not travel"):
+        block_coder.ESTIMATE.write(apart, [])
 
 
 def test_release_keeps_the_unbiased_estimate_below_the_steps():

@@ -20,6 +20,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWi
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.intervals import pooled
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.elements.stages import (
@@ -190,6 +191,7 @@ def pool(parts: list[Estimate]) -> Estimate:
         "value": sum(share * part.value for share, part in weighted),
         "standard_error": np.sqrt((errors**2).sum(axis=0)),
         "num_users": num_users,
+        "rule": pooled([part.rule for part in parts], [part.num_users for part in parts]),
     }
     if hasattr(parts[0], "bias_bound"):
         fields["mean_squared_error"] = sum(s**2 * part.mean_squared_error for s, part in weighted)
