@@ -7,6 +7,7 @@ overlap are released and priced once each; adding what was released costs nothin
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -185,9 +186,10 @@ def pool(parts: list[Estimate]) -> Estimate:
     shares = [part.num_users / num_users for part in parts]
     weighted: list[tuple[float, Any]] = list(zip(shares, parts))
     errors = np.array([share * part.standard_error for share, part in weighted])
+    error = np.sqrt((errors**2).sum(axis=0))
     fields: dict[str, Any] = {
         "value": sum(share * part.value for share, part in weighted),
-        "standard_error": np.sqrt((errors**2).sum(axis=0)),
+        "standard_error": error,
         "num_users": num_users,
     }
     if hasattr(parts[0], "bias_bound"):
@@ -198,6 +200,13 @@ def pool(parts: list[Estimate]) -> Estimate:
         fields["failure_probability"] = min(1.0, failures)
         measured = all(part.error_bars == "measured" for _, part in weighted)
         fields["error_bars"] = "measured" if measured else "worst case"
+        ratios = np.divide(errors, error, out=np.ones_like(errors), where=error > 0)
+        # Of a sum of measured variances: Welch and Satterthwaite; third moments add up.
+        degrees = [part.degrees_of_freedom for part in parts]
+        lost = float((ratios**4 / np.reshape(degrees, (-1, 1))).sum(axis=0).max(initial=0.0))
+        fields["degrees_of_freedom"] = 1 / lost if lost else math.inf
+        moments = (ratio**3 * part.skewness for ratio, part in zip(ratios, parts))
+        fields["skewness"] = sum(moments) if any(np.any(part.skewness) for part in parts) else 0.0
     return replace(parts[0], **fields)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,8 +21,9 @@ import pyarrow as pa
 from beam_ldp.randomizers.estimate import Estimate
 
 VERSION = 3
-# What a `MeanEstimate` has besides; then 1 if its error bars are measured. Earlier versions did
-# not say that last one: theirs are those of the worst case.
+# What a `MeanEstimate` has besides; then 1 if its error bars are measured, its degrees of freedom
+# and its skewness, of each component unless it is the same of all. Earlier versions did not say
+# these: their error bars are those of the worst case, or of so many reports that it does not matter.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 # What `FoundWords` has besides its words.
 _ARRAYS_OF_WORDS = ("frequency", "standard_error", "low", "high")
@@ -194,7 +196,8 @@ def _write_estimate(estimate: Any, out: list[bytes]) -> None:
     of_mean = None
     if hasattr(estimate, "error_bars"):
         known = [getattr(estimate, name) for name in _OF_MEAN]
-        of_mean = np.array([*known, estimate.error_bars == "measured"])
+        known += [estimate.error_bars == "measured", estimate.degrees_of_freedom]
+        of_mean = np.append(known, estimate.skewness)
     _write_array(of_mean, out)
 
 
@@ -235,9 +238,15 @@ def _read_estimate(reader: BlockReader) -> Any:
         # Here because mean mechanisms take long to import, and counting needs none.
         from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, MeanEstimate
 
-        *known, measured = [*of_mean.tolist(), 0.0][: len(_OF_MEAN) + 1]
-        bars = MEASURED if measured else WORST_CASE
-        kind = functools.partial(MeanEstimate, **dict(zip(_OF_MEAN, known)), error_bars=bars)
+        told = of_mean.tolist()
+        told += [0.0, math.inf, 0.0][max(0, len(told) - len(_OF_MEAN)) :]
+        *known, measured, degrees = told[: len(_OF_MEAN) + 2]
+        skewness = np.array(told[len(_OF_MEAN) + 2 :])
+        kind = functools.partial(
+            MeanEstimate, **dict(zip(_OF_MEAN, known)),
+            error_bars=MEASURED if measured else WORST_CASE, degrees_of_freedom=degrees,
+            skewness=skewness if skewness.size > 1 else float(skewness[0]),
+        )  # fmt: skip
     raw = None
     if raw_value is not None and raw_error is not None:
         raw = kind(raw_value, raw_error, num_users)

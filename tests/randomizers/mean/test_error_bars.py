@@ -6,6 +6,7 @@ import pytest
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
     KashinMean,
+    L1Mean,
     L2Mean,
     LInfMean,
     MinimalRandomCoding,
@@ -18,6 +19,7 @@ from beam_ldp.randomizers.mean import (
     ScalarMean,
     SeedCompressedMean,
     SeparatedMean,
+    SplitAndMixMean,
 )
 from beam_ldp.randomizers.mean.base import LEAST_MEASURED
 from benchmarks.error_bars import coverage
@@ -34,9 +36,16 @@ SQUARES = [
     SeparatedMean(4, 6.0),
     SeparatedMean(4, 6.0, strategy="lift"),
     SeparatedMean(4, 6.0, rounding="random", coordinate_bits=6),
+    ProjectedPrivUnit(12, 3.0, radius=2.0, projected=6),
+    ProjectedPrivUnit(12, 3.0, projected=6, projection="own", coordinate_bits=12),
+    ProjectedPrivUnit(12, 3.0, projected=6, projection="haar"),
+    ProjectedPrivUnit(12, 3.0, projected=6, coordinate_bits=6, rounding="random"),
 ]
-COUNTS = [ScalarMean(1, 3.0), PrivUnitInf(5, 3.0), LInfMean(3, 4.0), BinaryVectorMean(3, 4.0)]
-SILENT = [L2Mean(6, 3.0), KashinMean(130, 3.0), ProjectedPrivUnit(60, 3.0, projected=32)]
+COUNTS = [
+    ScalarMean(1, 3.0), PrivUnitInf(5, 3.0), LInfMean(3, 4.0), BinaryVectorMean(3, 4.0),
+    L1Mean(5, 3.0), L2Mean(6, 3.0), L2Mean(6, 9.0),
+]  # fmt: skip
+SILENT = [KashinMean(130, 3.0), SplitAndMixMean(5)]
 
 
 def kinds(mechanisms):
