@@ -231,7 +231,8 @@ class MeanEstimate(Estimate):
         wide = quantile(miss / count, self.degrees_of_freedom, self.skewness)
         half = wide * self.raw.standard_error
         if self.expected_bias:
-            half = half_width(miss, half / quantile(miss / count, math.inf), self.expected_bias, count)
+            normal = half / quantile(miss / count, math.inf)
+            half = half_width(miss, normal, self.expected_bias, count)
         half = half + self.bias_bound
         return self.raw.value - half, self.raw.value + half
 

@@ -234,12 +234,14 @@ class ProjectedPrivUnit(RoundedDirectionMean):
         reports = self._check_reports(np.asarray(reports))
         total = np.zeros(self.statistic_shape, dtype=np.int64)
         seeds = np.ascontiguousarray(reports[:, -1]).view(np.uint32)
-        own = self.expansion * self.fixed_point.step  # what a step of a report is read as
-        finer = 1 << self._finer_bits
-        self.projector.add_up(
-            reports[:, :-1] << self._finer_bits, seeds, total, (own / finer) ** 2 / self._square_unit
-        )
+        square = self._read_step**2 / self._square_unit
+        self.projector.add_up(reports[:, :-1] << self._finer_bits, seeds, total, square)
         return total
+
+    @property
+    def _read_step(self) -> float:
+        """What a step of sums is read as."""
+        return self.fixed_point.step / (1 << self._finer_bits) * self.expansion
 
     @property
     def _square_unit(self) -> float:
@@ -255,5 +257,5 @@ class ProjectedPrivUnit(RoundedDirectionMean):
         return MAX_COORDINATE_BITS - self.coordinate_bits if self._at_random else 0
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
-        scale = self.fixed_point.step / (1 << self._finer_bits) * self.expansion / num_users
+        scale = self._read_step / num_users
         return self.projector.read(np.atleast_2d(statistic)[0]) * scale

@@ -369,7 +369,7 @@ class SplitAndMixMean(MeanRandomizer):
     def _measured_variance(
         self, statistic: np.ndarray, num_users: int, sampling: Sampling
     ) -> np.ndarray | None:
-        """What people differ by at most, which sums tell of their mean; noise needs no measuring."""
+        """Noise, which needs no measuring, and what people of this mean differ by at most."""
         if sampling == "fixed":
             return None
         noise = self._user_variance(None)

@@ -23,7 +23,7 @@ from beam_ldp.randomizers.estimate import Estimate
 VERSION = 3
 # What a `MeanEstimate` has besides; then 1 if its error bars are measured, its degrees of freedom
 # and its skewness, of each component unless it is the same of all. Earlier versions did not say
-# these: their error bars are those of the worst case, or of so many reports that it does not matter.
+# these: their error bars are those of the worst case, or of a thousand reports at least.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 # What `FoundWords` has besides its words.
 _ARRAYS_OF_WORDS = ("frequency", "standard_error", "low", "high")
