@@ -137,8 +137,9 @@ def cells(
     intervals: int = INTERVALS,
     epsilons: tuple[float, ...] = EPSILONS,
     dimensions: tuple[int, ...] = tuple(KINDS),
+    most: int = MOST_NUMBERS,
 ) -> Iterator[Cell]:
-    """All rows, each of at least so many intervals of each kind of data, as time permits."""
+    """All rows, each of at least so many intervals of each kind of data, as `most` permits."""
     for dimension in dimensions:
         for name, options in KINDS[dimension].items():
             if only and name not in only:
@@ -146,8 +147,8 @@ def cells(
             for epsilon in epsilons:
                 mechanism = getattr(mean, name)(dimension, epsilon, **options)
                 for count in reports:
-                    most = max(2, MOST_NUMBERS // (count * dimension))
-                    runs = min(most, math.ceil(intervals / dimension))
+                    affordable = max(2, most // (count * dimension))
+                    runs = min(affordable, math.ceil(intervals / dimension))
                     found = {
                         data: coverage(mechanism, data, count, runs, seed=count + dimension)
                         for data in DATA

@@ -4,11 +4,12 @@ A projection of a vector is W u with k orthonormal rows W. What the collector re
 numbers z is W^T z, summed over users in integers:
 
 * `SharedProjection`: rows of the Walsh-Hadamard transform after random signs that everybody
-  shares. A report adds k numbers to the sum; one transform at the end reads them all, and one of
-  each report what it scatters by.
-* `OwnProjection`: the signs are every user's own too.
+  shares. A report adds k numbers to the sum; one transform at the end reads them all.
+* `OwnProjection`: the signs are every user's own too. One transform per report to read.
 * `HaarProjection`: a uniformly random subspace (QR of normals with the signs fixed). No structure
   and no bias, at O(dimension k^2) per user on both sides.
+
+How reports scatter is told by the squares of what each is read as by itself.
 """
 
 from __future__ import annotations
