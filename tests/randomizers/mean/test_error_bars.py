@@ -285,8 +285,8 @@ def test_intervals_of_all_mechanisms_hold_as_often_as_they_say(dimension, epsilo
 @pytest.mark.parametrize("reports", [30, 100, 1000, 10_000])
 @pytest.mark.parametrize("dimension", [1, 16, 300])
 def test_the_table_of_intervals_holds(dimension, reports):
-    """`python -m benchmarks.error_bars`."""
-    check(list(cells((reports,), dimensions=(dimension,))))
+    """`python -m benchmarks.error_bars`, with half as many intervals."""
+    check(list(cells((reports,), intervals=2000, dimensions=(dimension,))))
 
 
 @pytest.mark.slow
