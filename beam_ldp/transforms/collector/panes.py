@@ -201,12 +201,12 @@ def pool(parts: list[Estimate]) -> Estimate:
         measured = all(part.error_bars == "measured" for _, part in weighted)
         fields["error_bars"] = "measured" if measured else "worst case"
         ratios = np.divide(errors, error, out=np.ones_like(errors), where=error > 0)
+        each = [(ratio, part) for ratio, (_, part) in zip(ratios, weighted)]
         # Of a sum of measured variances: Welch and Satterthwaite; third moments add up.
-        degrees = [part.degrees_of_freedom for part in parts]
-        lost = float((ratios**4 / np.reshape(degrees, (-1, 1))).sum(axis=0).max(initial=0.0))
+        lost = float(np.max(sum(ratio**4 / part.degrees_of_freedom for ratio, part in each)))
         fields["degrees_of_freedom"] = 1 / lost if lost else math.inf
-        moments = (ratio**3 * part.skewness for ratio, part in zip(ratios, parts))
-        fields["skewness"] = sum(moments) if any(np.any(part.skewness) for part in parts) else 0.0
+        skewness = sum(ratio**3 * part.skewness for ratio, part in each)
+        fields["skewness"] = skewness if np.any(skewness) else 0.0
     return replace(parts[0], **fields)
 
 
