@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -21,8 +22,9 @@ from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.intervals import NORMAL, IntervalRule, Joined, SupportRule
 
 VERSION = 3
-# What a `MeanEstimate` has besides; then 1 if its error bars are measured. Earlier versions did
-# not say that last one: theirs are those of the worst case.
+# What a `MeanEstimate` has besides; then 1 if its error bars are measured, its degrees of freedom
+# and its skewness, of each component unless it is the same of all. Earlier versions did not say
+# these: their error bars are those of the worst case, or of a thousand reports at least.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 # What `FoundWords` has besides its words.
 _ARRAYS_OF_WORDS = ("frequency", "standard_error", "low", "high")
@@ -197,7 +199,8 @@ def _write_estimate(estimate: Any, out: list[bytes]) -> None:
     of_mean = None
     if hasattr(estimate, "error_bars"):
         known = [getattr(estimate, name) for name in _OF_MEAN]
-        of_mean = np.array([*known, estimate.error_bars == "measured"])
+        known += [estimate.error_bars == "measured", estimate.degrees_of_freedom]
+        of_mean = np.append(known, estimate.skewness)
     _write_array(of_mean, out)
     for _, on_block in rules:
         _write_array(on_block, out)
@@ -272,9 +275,15 @@ def _read_estimate(reader: BlockReader) -> Any:
         # Here because mean mechanisms take long to import, and counting needs none.
         from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, MeanEstimate
 
-        *numbers, measured = [*of_mean.tolist(), 0.0][: len(_OF_MEAN) + 1]
-        bars = MEASURED if measured else WORST_CASE
-        kind = functools.partial(MeanEstimate, **dict(zip(_OF_MEAN, numbers)), error_bars=bars)
+        more = of_mean.tolist()
+        more += [0.0, math.inf, 0.0][max(0, len(more) - len(_OF_MEAN)) :]
+        *numbers, measured, degrees = more[: len(_OF_MEAN) + 2]
+        skewness = np.array(more[len(_OF_MEAN) + 2 :])
+        kind = functools.partial(
+            MeanEstimate, **dict(zip(_OF_MEAN, numbers)),
+            error_bars=MEASURED if measured else WORST_CASE, degrees_of_freedom=degrees,
+            skewness=skewness if skewness.size > 1 else float(skewness[0]),
+        )  # fmt: skip
     rule = _rule_of(rules, [_read_array(reader) for _ in rules])
     raw = None
     if raw_value is not None and raw_error is not None:
