@@ -22,14 +22,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from beam_ldp.randomizers import special
-
-if TYPE_CHECKING:
-    from beam_ldp.randomizers.estimate import Estimate
 
 Bounds = tuple[np.ndarray, np.ndarray]
 
@@ -408,10 +405,14 @@ class Joined(IntervalRule):
 class Difference(IntervalRule):
     """First minus second, of estimates that are independent: each end is as far as the ends of
     both together, by their squares (Newcombe). Approximate; of two normal ones it is that of
-    `Normal`."""
+    `Normal`.
 
-    first: Estimate
-    second: Estimate
+    Attributes:
+        first, second: the `Estimate`s.
+    """
+
+    first: Any
+    second: Any
 
     def interval(
         self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
