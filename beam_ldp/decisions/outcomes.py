@@ -236,6 +236,8 @@ class OutcomeOnDevices(Published):
         look: which of its looks, from 1.
     """
 
+    collected_by = f"{__name__}:not_collected"
+
     column: str
     plan: str
     look: int
@@ -265,3 +267,10 @@ class OutcomeOnDevices(Published):
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         if not isinstance(randomizer, FrequencyOracle) or randomizer.domain_size != 2:
             raise ValueError("release terms contradict themselves: an outcome is a bit")
+
+
+def not_collected(*_: Any) -> Any:
+    """A SettingError: a collection alone decides nothing."""
+    raise SettingError(
+        "these reports are of an experiment, which `beam-ldp ab-test decide` collects and decides"
+    )

@@ -18,7 +18,7 @@ from beam_ldp.questions.published import Published, names_in
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import ScalarMean
-from beam_ldp.settings import Privacy
+from beam_ldp.settings import Privacy, SettingError
 from beam_ldp.settings.job import Job
 from beam_ldp.wording import number
 
@@ -229,6 +229,7 @@ class RewardOnDevices(Published):
     """
 
     answered_by = "beam_ldp.decisions.bandit_collect:rewards_on_devices"
+    collected_by = f"{__name__}:not_collected"
 
     column: str
     batch: str
@@ -259,3 +260,10 @@ class RewardOnDevices(Published):
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         if not isinstance(randomizer, ScalarMean) or randomizer.radius != 1.0:
             raise ValueError("release terms contradict themselves: a reward lies in [-1, 1]")
+
+
+def not_collected(*_: Any) -> Any:
+    """A SettingError: a collection alone decides nothing."""
+    raise SettingError(
+        "these reports are of a bandit's batch, which `beam-ldp bandit collect` collects and decides"
+    )

@@ -18,6 +18,8 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
 from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.release.commands import usage_of
+from beam_ldp.release.devices.collecting import bound_reports
 from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.release.job_files import jobs_of
 from beam_ldp.settings import SettingError
@@ -77,6 +79,10 @@ def test_what_devices_and_collector_agree_upon(devices: Devices) -> None:
     assert agreed.terms.identity.values == Outcomes(plan, "bought").digest(None).hex()
     told = Published.from_text(agreed.asked.text)
     assert told == agreed.asked and told.values != OutcomeOnDevices("bought", plan.digest, 2).values
+    flags = ["--reports", f"{devices.folder}/reports/*", "--output", f"{devices.folder}/collected",
+             "--release", f"{devices.folder}/reports/release.json"]  # fmt: skip
+    with pytest.raises(SettingError, match="which `beam-ldp ab-test decide` collects"):
+        bound_reports(usage_of("collect"), read_flags(usage_of("collect"), flags))
 
 
 def test_the_verdict_is_that_of_rows_with_the_same_key(devices: Devices) -> None:
