@@ -265,5 +265,6 @@ class RewardOnDevices(Published):
 def not_collected(*_: Any) -> Any:
     """A SettingError: a collection alone decides nothing."""
     raise SettingError(
-        "these reports are of a bandit's batch, which `beam-ldp bandit collect` collects and decides"
+        "these reports are of a bandit's batch, which `beam-ldp bandit collect` collects and "
+        "decides"
     )
