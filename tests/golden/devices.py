@@ -17,7 +17,7 @@ from typing import Any
 from tests.golden import frozen
 
 KEPT = Path(__file__).parent / "devices"
-RECORDING = os.environ.get(frozen.RECORD) in (frozen.NUMBERS, "all")
+KEEPING = os.environ.get(frozen.RECORD) == frozen.OLD
 PEOPLE = 60
 OVERHEAD = 48  # bytes of an envelope that are no report: docs/wire-format.md
 
@@ -198,7 +198,7 @@ def output_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def keep_record(name: str, folder: Path) -> None:
     """Where goldens are recorded, keep a `privacy.json` for those who read it later."""
-    if RECORDING:
+    if KEEPING:
         place = KEPT.with_name("stores") / "records" / f"{name}.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes((folder / "privacy.json").read_bytes())

@@ -26,7 +26,8 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from tests.golden import frozen
 from tests.golden.frozen import NUMBERS, Golden
 
-RECORDING = os.environ.get(frozen.RECORD) in (NUMBERS, "all")
+RECORDING = os.environ.get(frozen.RECORD) in (NUMBERS, "all", frozen.OLD)
+KEEPING = os.environ.get(frozen.RECORD) == frozen.OLD
 SHARED, LARGE = "shared", 120  # a case of its own; characters of a value that goes there
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.golden import devices, frozen
-from tests.golden.devices import COLLECTED, FORMS, KEPT, RECORDING
+from tests.golden.devices import COLLECTED, FORMS, KEEPING, KEPT
 from tests.golden.frozen import NUMBERS, TEXT, Golden, Plain
 
 pytestmark = pytest.mark.e2e
@@ -56,7 +56,7 @@ def collect(reports: str, output: str, *more: str, release: str = "") -> None:
 def check_release(name: str, path: Path) -> dict[str, Any]:
     """The release is that of the kept file; its bytes but for the order of keys."""
     content = path.read_bytes()
-    if RECORDING:
+    if KEEPING:
         KEPT.mkdir(exist_ok=True)
         (KEPT / f"{name}.json").write_bytes(content)
     found, kept = (json.loads(c) for c in (content, (KEPT / f"{name}.json").read_bytes()))
@@ -74,7 +74,7 @@ def check_envelopes(name: str, release: dict[str, Any], sent: Path, *, memoized:
     """The envelopes are those that were kept, each byte of them; without a key, but for what is
     drawn anew: how many people they are of, and what every envelope of the release begins with."""
     path, now = KEPT / f"{name}.ldp", devices.sent_to(sent, release)
-    if RECORDING and (memoized or not path.exists()):
+    if KEEPING and (memoized or not path.exists()):
         path.write_bytes(b"".join(now))
     kept = devices.envelopes(path.read_bytes(), release)
     if not memoized:
@@ -99,7 +99,7 @@ def test_a_device_sends_what_it_sent(name: str, folder: Path) -> None:
     assert ran.code == 0, ran.err
     release = check_release(name, folder / "sent/release.json")
     check_envelopes(name, release, folder / "sent", memoized=FORMS[name].memoized)
-    if RECORDING and name == "recoverable":
+    if KEEPING and name == "recoverable":
         shutil.copy("week.key", KEPT / "recoverable.key")
 
 
@@ -246,7 +246,7 @@ def test_outcomes_of_an_experiment(folder: Path) -> None:
 def test_rewards_of_a_bandit(folder: Path) -> None:
     """The folder of a service as `bandit start` left it; its first batch, answered by devices."""
     kept = KEPT / "rewards"
-    if RECORDING and not kept.exists():
+    if KEEPING and not kept.exists():
         (folder / "actions.csv").write_text("name,x,y\nblue,1,0\nred,0,1\ngreen,-0.6,-0.6\n")
         done("bandit", "start", "--actions=actions.csv", "--horizon=3000", "--epsilon=2",
              "--dataset=them", "--state=service")  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from tests.golden import frozen, killed
 from tests.golden.frozen import NUMBERS, TEXT, Plain
 from tests.golden.killed import CASES, COMMANDS, LEDGER, TOKENS, name_of
-from tests.golden.stores import RECORDING, Sharing
+from tests.golden.stores import KEEPING, Sharing
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where goldens are recorded, folders that are missing are made first."""
-    for case in CASES if RECORDING else ():
+    for case in CASES if KEEPING else ():
         if not (killed.KEPT / f"{name_of(case)}.tar.xz").exists():
             place = tmp_path_factory.mktemp("left")
             with frozen.world(place):

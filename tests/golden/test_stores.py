@@ -16,7 +16,7 @@ from beam_ldp.verifier.verify import verify
 from tests.golden import devices, frozen, stores
 from tests.golden.frozen import NUMBERS, TEXT, Plain
 from tests.golden.killed import COMMANDS
-from tests.golden.stores import KEPT, RECORDING, URL, Sharing
+from tests.golden.stores import KEEPING, KEPT, URL, Sharing
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,7 @@ def check(case: str, numbers: Any, text: Any = None) -> None:
 
 def test_every_verb_writes_the_row_that_it_wrote(folder: Path) -> None:
     stores.live()
-    if RECORDING:
+    if KEEPING:
         stores.dump(folder / "privacy.db", KEPT / "lived.sql")
     check("verbs", frozen.ledger_rows(folder / "privacy.db"))
 
@@ -173,7 +173,7 @@ def _make(folder: Path, name: str) -> None:
 def test_an_old_record_is_read(name: str, folder: Path) -> None:
     """By the statement, the registry, the verifier of its certificate, and `finalize`."""
     kept = KEPT / "records" / f"{name}.json"
-    if RECORDING and name in MADE:
+    if KEEPING and name in MADE:
         _make(folder, name)
     (folder / "out").mkdir()
     shutil.copy(kept, folder / "out/privacy.json")
@@ -199,7 +199,7 @@ def test_an_old_tracking_server_is_audited_and_goes_on(folder: Path) -> None:
     server = ("--mlflow-uri=sqlite:///mlflow.db",)
     command = [flag for flag in COMMANDS["memoized"] if flag != "--no-mlflow"]
     devices.write_inputs(folder)
-    if RECORDING and not packed.exists():
+    if KEEPING and not packed.exists():
         BudgetLedger.create(URL).set_budget("them", epsilon=30.0, delta=1e-5, local_epsilon=20.0)
         ran = frozen.command(*command, *server, "--output=first")
         assert ran.code == 0, ran.err

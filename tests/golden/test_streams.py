@@ -11,7 +11,7 @@ import pytest
 
 from tests.golden import devices, frozen, stores, streams
 from tests.golden.frozen import NUMBERS, TEXT, Plain
-from tests.golden.stores import RECORDING, Sharing
+from tests.golden.stores import KEEPING, Sharing
 from tests.golden.streams import KEPT, rows
 
 pytestmark = pytest.mark.e2e
@@ -65,7 +65,7 @@ def test_a_stream_releases_what_it_released(
     streams.prepare(folder)
     streams.start(*steps, **how)
     check(case, folder)
-    if RECORDING and case == "windows":
+    if KEEPING and case == "windows":
         shutil.rmtree(KEPT, ignore_errors=True)
         streams.keep(folder)
 
