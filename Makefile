@@ -252,8 +252,11 @@ test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff-slow and test
 release-check:  ## every suite, tutorial and benchmark gate in order, and a table of them (half a day, idle)
 	.ci/release-check
 
+OF_TRAININGS := baselines.py clients.py learner.py learners.py log.py rounds.py run.py  # need TensorFlow
+
 doctest: $(VENV)/.ready  ## the examples in the docstrings
-	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp \
+		$(addprefix --ignore=beam_ldp/training/,$(OF_TRAININGS)) $(PYTEST_FLAGS)
 
 docs: build/notebooks/.ran build/layout  ## the documentation as a site, in build/site/, with what the notebooks give; warnings are errors
 	if [[ ! -e .venv-docs/.ready || requirements/docs.txt -nt .venv-docs/.ready ]]; then

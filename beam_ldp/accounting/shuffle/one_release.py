@@ -507,6 +507,6 @@ def mean_epsilon(
 
     >>> from beam_ldp.randomizers.mean import LInfMean
     >>> mean_epsilon(LInfMean(1, 1.0), 1000, 1e-6).method
-    'blanket'
+    'bits, all data sets'
     """
     return messages_epsilon(shuffled_messages(randomizer, num_reports), delta, method)

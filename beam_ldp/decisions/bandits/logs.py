@@ -94,7 +94,7 @@ def price_of_all(bandit: LinearBandit, batches: Sequence[Batch], delta: float) -
     >>> bandit = LinearBandit(actions=np.eye(2), horizon=100_000)
     >>> batches = [bandit.batch(number, np.arange(2)) for number in (7, 8)]
     >>> round(price_once(bandit, batches, 1e-6), 2), round(price_of_all(bandit, batches, 1e-6), 2)
-    (1.0, 2.11)
+    (0.99, 2.2)
     """
     from beam_ldp.accounting.composition.accountant import ShuffleAccountant
     from beam_ldp.accounting.events import as_event

@@ -359,7 +359,7 @@ def batch_epsilon(epsilon: float, delta: float, people: int, accountant: Account
     Source: specification of linear bandits, sections 7.2 and 7.3.
 
     >>> [round(batch_epsilon(1.0, 1e-6, 1000, a), 3) for a in ("bit", "clones", "closed-form")]
-    [3.271, 2.724, 1.414]
+    [3.451, 2.724, 1.414]
     """
     check_epsilon(epsilon)
     check_delta(delta)

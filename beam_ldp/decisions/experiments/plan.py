@@ -338,7 +338,7 @@ def design_experiment(
     ...     local_epsilon=2.0, null=0.10, effect=0.01, alpha=0.01, power=0.9, arms=["everybody"]
     ... )
     >>> plan.people, plan.threshold, round(plan.central_epsilon(), 4)
-    (35767, 7162, 0.0748)
+    (35767, 7162, 0.0567)
     """
     kind = "arms" if len(arms) > 1 else "one-sample"
     told = {
