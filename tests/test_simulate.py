@@ -213,14 +213,15 @@ def test_ranges_may_be_listed():
     found = [simulate.means(rows, ranges=one, local_epsilon=4.0, seed=3) for one in forms]
     for other in found[1:]:
         np.testing.assert_array_equal(other.estimate.value, found[0].estimate.value)
-    assert found[0].estimate.standard_error[1] == 10 * found[0].estimate.standard_error[0]
+    errors = found[0].estimate.standard_error  # measured, of each coordinate by itself
+    assert errors[1] == pytest.approx(10 * errors[0], rel=0.05)
     pd = pytest.importorskip("pandas")
     named = simulate.means(
         pd.DataFrame(rows, columns=["a", "b"]), ranges=forms[0], local_epsilon=4.0, seed=3
     )
     np.testing.assert_array_equal(named.estimate.value, found[0].estimate.value)
     both = simulate.means(rows, ranges=[0, 100], local_epsilon=4.0, seed=3)
-    assert both.estimate.standard_error[0] == both.estimate.standard_error[1]
+    assert both.estimate.standard_error[0] < both.estimate.standard_error[1]  # it varies less
     for wrong in ([(0, 1)], [(0, 1)] * 3, [(0, 1), 2], [0, 1, 2], []):
         with pytest.raises(ValueError, match="a list of 2 of them, one for each column"):
             simulate.means(rows, ranges=wrong, local_epsilon=4.0)

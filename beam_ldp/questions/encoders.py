@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from beam_ldp.questions.base import loaded
 from beam_ldp.questions.columns import (
     MAX_VALUE_BYTES,
     NOT_BINARY,
@@ -173,11 +174,6 @@ class ListEncoder(ColumnEncoder):
     def shown(self) -> dict[str, Any]:
         described = getattr(self.listed, "describe", None)
         return {"domain": described() if described else f"{loaded(self.listed).size} values"}
-
-
-def loaded(listed: Any) -> Any:
-    """A public list that is at hand, or is read where it is used."""
-    return listed.load() if hasattr(listed, "load") else listed
 
 
 def check_domain_size(size: int, expected: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_ldp.questions.base import Asked, Choice, ListSize, Part, Rows
+from beam_ldp.questions.base import Asked, Choice, ListSize, Part, Rows, loaded
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 
@@ -55,8 +55,6 @@ class Frequencies(Asked):
     @cached_property
     def domain(self) -> Any:
         """The list, read where it is not at hand."""
-        from beam_ldp.questions.encoders import loaded
-
         if self.at_hand is not None:
             return self.at_hand
         if self.listed is None:

@@ -9,7 +9,6 @@ from beam_ldp.planning import Plan
 from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.questions.base import Choice, Rows
 from beam_ldp.questions.bins import NumberQuestion, PublishedNumber
-from beam_ldp.questions.number_view import NumberView
 from beam_ldp.questions.published import Published
 from beam_ldp.questions.surveys import LevelsQuestion, Survey
 from beam_ldp.randomizers.estimate import readable
@@ -18,6 +17,7 @@ from beam_ldp.randomizers.questions import EveryQuestion
 from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
+    from beam_ldp.questions.number_view import NumberView
     from beam_ldp.settings.job import Job
 
 
@@ -96,4 +96,6 @@ class NumberTree(Survey):
         return {}
 
     def view_of_parts(self, job: Job, choice: Choice, parts: Any) -> NumberView:
+        from beam_ldp.questions.number_view import NumberView
+
         return NumberView(parts, self.tree, self.name, self.wanted)

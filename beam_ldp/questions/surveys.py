@@ -20,7 +20,7 @@ from beam_ldp.planning.questions import (
     question_oracles,
     rare_errors,
 )
-from beam_ldp.questions.base import Asked, Choice, Part, Rows
+from beam_ldp.questions.base import Asked, Choice, Part, Rows, loaded
 from beam_ldp.questions.bins import tree_digest
 from beam_ldp.questions.columns import MAX_VALUE_BYTES
 from beam_ldp.questions.encoders import (
@@ -28,7 +28,6 @@ from beam_ldp.questions.encoders import (
     ListEncoder,
     SurveyEncoder,
     check_domain_size,
-    loaded,
 )
 from beam_ldp.questions.frequencies import postprocessed, target_of
 from beam_ldp.questions.frequency_view import FrequencyView

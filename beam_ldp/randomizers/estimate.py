@@ -47,7 +47,7 @@ class Estimate:
     num_users: int
     steps: tuple[str, ...] = ()
     _raw: Estimate | None = field(default=None, repr=False, compare=False)
-    rule: IntervalRule = field(default=NORMAL, repr=False, compare=False)
+    rule: IntervalRule = field(default=NORMAL, repr=False, compare=False, kw_only=True)
 
     @property
     def raw(self) -> Estimate:

@@ -128,9 +128,12 @@ class SupportRule(IntervalRule):
         self, value: np.ndarray, error: np.ndarray, miss: float, within: bool = True
     ) -> Bounds:
         if within and miss < SCORED:
-            return self._exact(value, miss / 2)
-        z = -float(special.ndtri(miss / 2))
-        return self._scored(value, lambda _: (z, z), within)
+            low, high = self._exact(value, miss / 2)
+        else:
+            z = -float(special.ndtri(miss / 2))
+            low, high = self._scored(value, lambda _: (z, z), within)
+        own = np.clip(value, 0.0, 1.0) if within else value  # which rounding may leave out
+        return np.minimum(low, own), np.maximum(high, own)
 
     def _whole(self, low: np.ndarray, high: np.ndarray) -> Bounds:
         """Ends of [0, 1], and at whole people where some lie between them and they are known."""

@@ -17,8 +17,6 @@ from beam_ldp.planning.questions import rare_errors
 from beam_ldp.planning.ranges import range_errors
 from beam_ldp.questions.forging import forged_cell, forged_moves
 from beam_ldp.questions.frequencies import Frequencies, rare_error
-from beam_ldp.questions.numbers import NumberTree
-from beam_ldp.questions.surveys import Survey
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.release.planned import PlannedRun
 from beam_ldp.settings.job import Job
@@ -27,9 +25,11 @@ from beam_ldp.wording import number
 
 def plans_for(run: PlannedRun) -> Plans:
     """The plans of what is asked."""
-    kinds: dict[Any, Any] = {Frequencies: ListPlans, Survey: SurveyPlans, NumberTree: TreePlans}
-    found: Plans = kinds[type(run.declared)](run)
-    return found
+    if isinstance(run.declared, Frequencies):
+        return ListPlans(run)
+    from beam_ldp.questions.numbers import NumberTree
+
+    return (TreePlans if isinstance(run.declared, NumberTree) else SurveyPlans)(run)
 
 
 class FrequencyPlans(ComparedPlans):
@@ -68,13 +68,8 @@ class FrequencyPlans(ComparedPlans):
         return found
 
     def _error_among(self, num_reports: int) -> float:
-        """Of a rare value; of a range, where ranges are asked for."""
-        asked, randomizer = self.run.asked, self.run.choice.mechanism
-        if isinstance(asked, NumberTree):
-            return float(range_errors(asked.tree, randomizer, num_reports)[0])
-        if isinstance(asked, Survey):
-            return max(rare_errors(randomizer, num_reports))
-        return rare_error(randomizer, num_reports)
+        """Of a rare value."""
+        return rare_error(self.run.choice.mechanism, num_reports)
 
     @property
     def subtitle(self) -> str:
@@ -148,6 +143,10 @@ class SurveyPlans(FrequencyPlans):
 
     has_costs = False
     upward = "RMS error of all answers, share of the people"
+
+    def _error_among(self, num_reports: int) -> float:
+        return max(rare_errors(self.run.choice.mechanism, num_reports))
+
     columns = ("local epsilon", "epsilon", "worst error (people)", "bits")
 
     def plans_at(self, job: Job) -> Sequence[Any]:
@@ -192,6 +191,10 @@ class TreePlans(SurveyPlans):
 
     upward = "RMS error of a range, share of the people"
     columns = ("local epsilon", "epsilon", "error of a range (people)", "bits")
+
+    def _error_among(self, num_reports: int) -> float:
+        asked: Any = self.run.asked
+        return float(range_errors(asked.tree, self.run.choice.mechanism, num_reports)[0])
 
     def _named(self, plan: Plan) -> Plan:
         tree = f"fan-out {plan.tree.fan_out}"

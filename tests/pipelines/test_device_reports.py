@@ -23,6 +23,7 @@ from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW, digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
 from beam_ldp.randomizers.walsh_hadamard import rotation_seed_of
 from beam_ldp.randomizers.wire import OTHER_RELEASE, GroupTerms, ReleaseTerms, encode_envelope
+from beam_ldp.release.binding import bound
 from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.wording import number
 from tests.pipelines.test_frequency import FILES
@@ -447,8 +448,7 @@ def test_the_rule_is_that_of_the_program_with_the_same_flags(place: Path, declar
     given = read_flags(randomize.USAGE, [*flags, "--output=o"])
     there = randomize.check(given).release.terms.identity
     given = read_flags(frequency.USAGE, [*flags, "--output=o", "--delta=1e-6", "--min-reports=10"])
-    asked = frequency.Frequency.of(given)
-    assert asked.identity(asked.choose()) == there
+    assert bound(frequency.USAGE, given).identity == there
     assert there.bounding == (ONE_ROW_DECLARED if declared else ROW)
 
 

@@ -15,7 +15,7 @@ from beam_ldp.accounting.prices import Price, expected_price, price_as_json, pri
 from beam_ldp.questions.base import Choice, Question, Rows
 from beam_ldp.questions.bins import NumberQuestion, PublishedNumber, check_number_question
 from beam_ldp.questions.frequency import FrequencyQuestion, domains_of, levels_of, ranges_of
-from beam_ldp.questions.means import MeanQuestion, Means, PublishedShares, shape_of
+from beam_ldp.questions.means import MeanQuestion, Means, PublishedShares
 from beam_ldp.questions.published import Published, place
 from beam_ldp.questions.surveys import PublishedLists, Survey
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
@@ -598,7 +598,6 @@ def collected_mean(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Colle
         raise SettingError("--quantiles and --between: these reports are about means")
     mechanism, coordinates = agreed.terms.randomizer, agreed.coordinates
     assert isinstance(mechanism, MeanRandomizer) and coordinates is not None
-    shape_of(asked.get("shape"))
     name = given["reports"].get("question") or agreed.terms.identity.release_id
     question = MeanQuestion(
         column=(name,),
@@ -613,6 +612,7 @@ def collected_mean(usage: Usage, given: Arguments, agreed: ReleaseFile) -> Colle
     job = collected_job(usage, given, agreed, question)
     names = coordinates.names
     means = Means(names, coordinates.ranges, name, declared=question, dimension=len(names))
+    means.check_shape()
     return CollectedRun(usage, job, means)
 
 

@@ -288,7 +288,7 @@ def _read_estimate(reader: BlockReader) -> Any:
     raw = None
     if raw_value is not None and raw_error is not None:
         raw = kind(raw_value, raw_error, num_users, rule=rule)
-    return kind(value, error, num_users, steps, raw, rule)
+    return kind(value, error, num_users, steps, raw, rule=rule)
 
 
 ARRAY = FieldType(_write_array, _read_array)

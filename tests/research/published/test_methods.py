@@ -240,7 +240,7 @@ def test_strong_clones_are_proved_for_binary_response_alone():
     own = method("own pair, privacy losses")
     schedule = replace(ONCE, randomizer=binary)
     assert entry.proved(schedule)
-    assert entry.price(schedule, 1e-6) == pytest.approx(own.price(schedule, 1e-6), rel=1e-6)
+    assert own.price(schedule, 1e-6) < entry.price(schedule, 1e-6)  # as one bit, over all data sets
     for other in (ONCE, replace(ONCE, randomizer=ternary)):
         assert not entry.proved(other)
         names = {price.method for price in compare(other, 1e-6)}
