@@ -399,11 +399,6 @@ class View(ABC):
         """How far the estimate is from the truth, by metric; nothing where that is not known."""
 
 
-def loaded(listed: Any) -> Any:
-    """A public list that is at hand, or is read where it is used."""
-    return listed.load() if hasattr(listed, "load") else listed
-
-
 def finite(number: float) -> float | None:
     """As JSON has it: null where it is infinite, or not known."""
     return number if math.isfinite(number) else None

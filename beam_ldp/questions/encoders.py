@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.questions.base import loaded
 from beam_ldp.questions.columns import (
     MAX_VALUE_BYTES,
     NOT_BINARY,
@@ -28,7 +27,7 @@ from beam_ldp.questions.columns import (
 )
 from beam_ldp.questions.number_columns import VectorReader
 from beam_ldp.randomizers.checks import check_integer
-from beam_ldp.randomizers.domain import Bins, Domain
+from beam_ldp.randomizers.domain import Bins, Domain, loaded
 
 if TYPE_CHECKING:  # mean mechanisms, and codes of words, take long to load
     from beam_ldp.protocols.string_code import StringCode

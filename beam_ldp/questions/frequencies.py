@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_ldp.questions.base import Asked, Choice, ListSize, Part, Rows, loaded
+from beam_ldp.questions.base import Asked, Choice, ListSize, Part, Rows
+from beam_ldp.randomizers.domain import loaded
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.settings import SettingError
 

@@ -20,7 +20,7 @@ from beam_ldp.planning.questions import (
     question_oracles,
     rare_errors,
 )
-from beam_ldp.questions.base import Asked, Choice, Part, Rows, loaded
+from beam_ldp.questions.base import Asked, Choice, Part, Rows
 from beam_ldp.questions.bins import tree_digest
 from beam_ldp.questions.columns import MAX_VALUE_BYTES
 from beam_ldp.questions.encoders import (
@@ -33,7 +33,7 @@ from beam_ldp.questions.frequencies import postprocessed, target_of
 from beam_ldp.questions.frequency_view import FrequencyView
 from beam_ldp.questions.published import Published, names_in
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.domain import Bins, loaded
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of

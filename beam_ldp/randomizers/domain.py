@@ -231,5 +231,10 @@ class Bins:
         return np.where(outside, self.count, places)
 
 
+def loaded(listed: Any) -> Any:
+    """A public list that is at hand, or is read where it is used."""
+    return listed.load() if hasattr(listed, "load") else listed
+
+
 def _short(edge: float) -> str:
     return f"{edge:.12g}"
