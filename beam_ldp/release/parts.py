@@ -75,10 +75,12 @@ def gate_parts(
         gate_reports(releases, withheld, job, bad_rows)
     if not releases:
         most = max(withheld, key=lambda notice: notice.num_reports)
+        has = f"has {most.num_reports:,}"
+        if most.min_reports != job.min_reports:  # of a round that asks a part of the people
+            has = f"gave {most.num_reports:,} answers in a round that needs {most.min_reports:,}"
         raise NothingReleasedError(
             f"nothing was released: none of {len(withheld):,} groups has --min-reports "
-            f"{job.min_reports:,}; the largest, {most.group!r}, has {most.num_reports:,}"
-            f"{_most_often(bad_rows)}"
+            f"{job.min_reports:,}; the largest, {most.group!r}, {has}{_most_often(bad_rows)}"
         )
     places = {name: i for i, name in enumerate(order)}
     ordered = sorted(

@@ -52,6 +52,7 @@ from beam_ldp.transforms.elements.stages import (
 
 _BETWEEN = "\x1f"  # a group and a cell, in the name of both
 _INCOMPLETE = "a part of the people gave fewer reports than a round needs"
+_TOO_FEW = "fewer people answered than a release needs"
 
 
 class Answered(NamedTuple):
@@ -248,6 +249,7 @@ class ReadRound(beam.DoFn):
         plan: of all rounds.
         number: of this one.
         least: reports that a cell needed.
+        people: who must have answered altogether, in all rounds.
         grouped: whether people are in public groups.
         question: name of what is asked, for the record.
     """
@@ -255,6 +257,7 @@ class ReadRound(beam.DoFn):
     plan: RoundsPlan
     number: int
     least: int
+    people: int
     grouped: bool
     question: str
 
@@ -276,13 +279,7 @@ class ReadRound(beam.DoFn):
         if earlier is None:
             return
         if len(sums) < asked.cells:
-            name = group if self.grouped else None
-            yield beam.pvalue.TaggedOutput(
-                "withheld",
-                WithheldRelease(
-                    0, self.least, _INCOMPLETE, group=name, window=window_bounds(window)
-                ),
-            )
+            yield self._withheld(group, 0, self.least, _INCOMPLETE, window)
             return
         cells = [sums[cell] for cell in range(asked.cells)]
         received = tuple(Received(cell.num_reports, cell.smallest_batch) for cell in cells)
@@ -297,11 +294,19 @@ class ReadRound(beam.DoFn):
             if found.state is not None:
                 yield found
             return
-        release = self._release(found, cells[0].output, window)
+        outcome = self.plan.outcome(found.received)
+        if outcome.num_reports < self.people:
+            yield self._withheld(group, outcome.num_reports, self.people, _TOO_FEW, window)
+            return
+        release = self._release(found, outcome, cells[0].output, window)
         yield (group, release) if self.grouped else release
 
-    def _release(self, found: Answered, output: str, window: Any) -> Release:
-        outcome = self.plan.outcome(found.received)
+    def _withheld(self, group: str, came: int, needed: int, reason: str, window: Any) -> Any:
+        name = group if self.grouped else None
+        notice = WithheldRelease(came, needed, reason, group=name, window=window_bounds(window))
+        return beam.pvalue.TaggedOutput("withheld", notice)
+
+    def _release(self, found: Answered, outcome: Any, output: str, window: Any) -> Release:
         self._releases.inc()
         ran = None if found.simulated else _whole(outcome.reports)
         return Release(
@@ -432,10 +437,11 @@ class AskRounds:
         reports, traces = typed_outputs(
             persons, f"Ask round {number}", beam.ParDo(ask, **side), ReportBlock, traces=Trace
         )
-        least, grouped = self._least[number], self._groups is not None
+        least, people = self._least[number], self.shuffle.least(None)
+        grouped = self._groups is not None
         collector = CollectorSide(
             asked.randomizer,
-            _ReadSums(ReadRound(plan, number, least, grouped, self.question), side),
+            _ReadSums(ReadRound(plan, number, least, people, grouped, self.question), side),
             shuffle=replace(self.shuffle, min_reports=least),
             groups=self._groups if asked.cells == 1 else CellsOf(self._groups, asked.cells),
             absent=False,

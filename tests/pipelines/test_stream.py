@@ -499,7 +499,7 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
     assert (watched.released, watched.late, watched.sums, watched.withheld) == (3, 1, 1, 2)
     assert watched.used == 4 and watched.is_used_up
     one = json.loads((tmp_path / span(0, 60 * 10**6) / PRICE).read_text())["epsilon"]
-    assert one < watched.epsilon and watched.local_epsilon == 6.0
+    assert one < watched.epsilon and watched.local_epsilon == 8.0  # of the one withheld too
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(watched.render())
     text = console.export_text()

@@ -34,7 +34,7 @@ KINDS = {
 }
 DEVICES = {
     "frequency": "randomize", "mean": "randomize", "heavy_hitters": "heavy-hitters --publish",
-    "ab_test": "randomize --ab-test", "bandit_advance": "bandit start",
+    "ab_test": "randomize --experiment", "bandit_advance": "bandit start",
 }  # fmt: skip
 PLANNED = {"ab_test": "ab-test design", "bandit_advance": "bandit plan"}
 

@@ -468,7 +468,6 @@ class StreamProgress:
         released, late, withheld, sums: how many.
         epsilon: central price of all releases for a person who was in all of them; None without any
             and in simulations.
-        local_epsilon: what such a person has lost to whoever sees single reports.
     """
 
     folder: Path
@@ -479,7 +478,6 @@ class StreamProgress:
     withheld: int = 0
     sums: int = 0
     epsilon: float | None = None
-    local_epsilon: float = 0.0
     _known: set[str] = field(default_factory=set)
     _used: set[tuple[str, str, bool]] = field(default_factory=set)
     _dearest: Dearest = field(default_factory=Dearest)
@@ -490,6 +488,13 @@ class StreamProgress:
     @property
     def used(self) -> int:
         return len(self._used)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What somebody in all of them has lost to whoever sees single reports: in windows that
+        were withheld too, since people had answered. 0 before any release, and in simulations."""
+        released = [one["local_epsilon"] for one in self._dearest.windows.values()]
+        return sum(released) + max(0, self.used - len(released)) * max(released, default=0.0)
 
     @property
     def is_used_up(self) -> bool:
@@ -529,7 +534,6 @@ class StreamProgress:
         before = self._dearest.take(told)
         if before is None:
             self._accountant.compose(event_from_json(told["event"]))
-            self.local_epsilon += told["local_epsilon"]
         elif before is not told:  # another group of the window costs more
             self._accountant = StreamAccountant(ORDERS)
             for one in self._dearest.windows.values():
