@@ -84,10 +84,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _usage_of(what: str) -> Usage | None:
     found = {"mechanisms": MECHANISMS, "convergence": CONVERGENCE, **PLANS}.get(what)
-    if found is None and "." not in what and what not in COMMANDS:
-        asked = usage_or_none(job_name(what))  # of another package
+    if found is None and "." not in what and _is_kind(what):
+        asked = usage_or_none(job_name(what))
         found = over_a_job(asked) if asked is not None and asked.question else None
     return found
+
+
+def _is_kind(what: str) -> bool:
+    """Whether that may be a kind of question that says itself what is needed, ours or not."""
+    return what not in COMMANDS or bool(COMMANDS[what].asks)
 
 
 def _run(what: str, flags: list[str]) -> int:
@@ -150,7 +155,7 @@ def plan_of(kind: str, given: Arguments, usage: Usage) -> Plans:
         "frequency": _frequency, "mean": _mean, "user-mean": _user_mean,
         "heavy-hitters": _heavy_hitters, "train": _train,
     }  # fmt: skip
-    if kind not in makers and (kind in COMMANDS or not usage.question):
+    if kind not in makers and not (_is_kind(kind) and usage.question):
         raise SettingError(f"a plan is of {', '.join(makers)}, not of {kind}")
     with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
         return makers.get(kind, _any)(_before_data(given), usage)

@@ -45,7 +45,7 @@ from beam_ldp.transforms.device.side import Reports
 from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.levels import RandomizeForLevels
 from beam_ldp.transforms.wire import SUFFIX
-from beam_ldp.wording import number, promise
+from beam_ldp.wording import many, number, promise
 
 _NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs
@@ -90,7 +90,7 @@ def _made(
     randomizer = terms.randomizer
     console.print(
         f"{type(randomizer).__name__}, local epsilon {promise(randomizer.local_epsilon)}, "
-        f"{randomizer.bits_per_report} bits per report",
+        f"{many(randomizer.bits_per_report, 'bit')} per report",
         style="dim", highlight=False,
     )  # fmt: skip
     log_events.say(

@@ -271,7 +271,8 @@ class Asked(ABC):
         raise SettingError(f"{type(self).__name__} is not planned")
 
     def chosen(self, job: Job, mechanism: Any) -> Choice:
-        """A mechanism that somebody chose, with what is expected of it."""
+        """A mechanism that somebody chose, with what is expected of it: `variance` takes the
+        job's `sampling`, as the estimate's errors do."""
         raise NotImplementedError
 
     def choose(self, job: Job) -> Choice:

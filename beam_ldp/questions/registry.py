@@ -1,4 +1,4 @@
-"""Kinds of questions of other packages, by the command that asks them.
+"""Kinds of questions that need no program of their own, by the command that asks them.
 
 A package that is installed names its `Question` as an entry point of the group
 `beam_ldp.questions`, by the command:
@@ -8,7 +8,7 @@ A package that is installed names its `Question` as an entry point of the group
 
 It then has every door that the kinds of this package have: `beam-ldp count-yes` with its help,
 plan, check and job file. A name is looked for here only if it is none of our own: a scan takes
-0.08 s.
+0.08 s. A kind of this package has the same by a line in `beam_ldp.release.commands`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from beam_ldp.release.tables import plan_table
 from beam_ldp.release.worker_results import WorkerResults
 from beam_ldp.settings import Output
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.wording import number, promise
+from beam_ldp.wording import many, number, promise
 
 
 def execute(
@@ -156,9 +156,10 @@ def count_people(charge: NoCharge, console: Console) -> None:
 def plan_line(run: Run) -> str:
     """One line about what will run."""
     mechanism = run.choice.mechanism
+    bits = many(mechanism.bits_per_report, "bit")
     return (
         f"{type(mechanism).__name__}, local epsilon {promise(mechanism.local_epsilon)}, "
-        f"{mechanism.bits_per_report} bits per report; {run.asked.expectation(run.job, run.choice)}"
+        f"{bits} per report; {run.asked.expectation(run.job, run.choice)}"
     )
 
 
