@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.moments import log_sum
+from beam_ldp.accounting.divergences.moments import binomial_ppf, log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
 from beam_ldp.accounting.reports import (
     SHUFFLED_EPOCHS,
@@ -26,7 +26,6 @@ from beam_ldp.accounting.reports import (
     LocalReports,
     SampledReports,
 )
-from beam_ldp.randomizers.shuffle_pair import smallest_group
 from beam_ldp.randomizers.special import brentq
 from beam_ldp.verifier import verify
 from beam_ldp.verifier.verify import Law, Leaves, Part
@@ -36,6 +35,7 @@ MOST_ABOVE = 1 / 2000  # of the price, that is stated where the verifier cannot 
 _SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first that does is taken
 _DIGITS = 9  # of a tilt, a loss and its delta: any will do
 _RARE = 1e-11  # that more fakes are drawn
+_SMALLER = 1e-12  # that some public group is smaller
 _MANY = 8  # releases, of which large losses of one hardly matter
 _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
 _MOST_PARTS = 24
@@ -175,8 +175,8 @@ def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
         return [{}]
     crowd: dict[str, Any] = {}
     if one is not local and local["public_groups"] > 1:
-        honest = one["num_reports"] - one["num_fakes"]
-        crowd["crowd"] = smallest_group(honest, local["public_groups"])
+        honest, groups = one["num_reports"] - one["num_fakes"], local["public_groups"]
+        crowd["crowd"] = max(1, binomial_ppf(_SMALLER / groups, honest, 1 / groups))
     if one.get("sampling") in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS) and one["num_fakes"]:
         crowd["crowd"] = _honest_drawn(one)
     own = local["pair"] is not None and local["pair"][1] % 2 == 1 and local["messages"] == 1

@@ -142,8 +142,8 @@ def leaves(event: Json) -> Leaves:
             found[name] = one, count + found.get(name, (one, 0))[1]
     add(event["event"], 1)
     return list(found.values())
-def _known(event: Json) -> None:  # one field more may mean anything, but how long vectors are
-    kind, names = str(event["kind"]), {*event} - {"squared_change", "places"}  # can only lessen it
+def _known(event: Json) -> None:  # a field more may mean anything, but these only lessen a price
+    kind, names = str(event["kind"]), {*event} - {"squared_change", "places", "telling_groups"}
     known = kind.endswith("DpEvent") and names == {"kind", *_FIELDS.get(kind[:-7], "?").split()}
     _need(known, f"there is no step for events such as its {kind:.40}")
     for told in event.values():  # no truth value, nor anything else that only counts as a number

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd, mean_reciprocal
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
     largest_log_ratio,
@@ -17,6 +18,8 @@ from beam_ldp.accounting.divergences.iid_sums import FINE
 from beam_ldp.accounting.reports import POISSON, SELF, SampledReports, ShuffledReports
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+_SIZES = 30  # blocks of a public group's sizes, of which a curve needs fewer than one price
 
 OwnEvent = ShuffledReports | SampledReports
 
@@ -67,7 +70,7 @@ class ReportCurve(NamedTuple):
     """
 
     pair: ShufflePair
-    reports: int
+    reports: Crowd
     rate: float
     outer: float
     within: float
@@ -82,7 +85,11 @@ class ReportCurve(NamedTuple):
     @property
     def deviation(self) -> float:
         """Standard deviation of the loss, for large crowds."""
-        return self.within * self.rate * math.sqrt(spread_of(self.pair) / self.reports)
+        return (
+            self.within
+            * self.rate
+            * math.sqrt(spread_of(self.pair) * mean_reciprocal(self.reports))
+        )
 
     def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
         """The upper delta at each loss >= 0, in the direction of `pair`."""
@@ -114,7 +121,7 @@ def one_report(event: OwnEvent) -> ReportCurve:
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
     if isinstance(event, ShuffledReports):
-        return ReportCurve(pair, event.crowd, 1.0, 1.0, 1.0, ratio, tuple(others))
+        return ReportCurve(pair, event.hiding(_SIZES), 1.0, 1.0, 1.0, ratio, tuple(others))
     share = event.points_sampled / event.points_per_client
     drawn = event.drawn_rate
     reports, rate, outer = event.num_reports, drawn, share

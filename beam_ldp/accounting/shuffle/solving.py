@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd
 from beam_ldp.accounting.divergences.hockey_stick import (
     MAX_REPORTS,
     check_reports,
@@ -25,7 +26,6 @@ from beam_ldp.accounting.shuffle.one_release import (
     price_target,
     shuffle_delta,
     shuffle_epsilon,
-    smaller_crowd_chance,
     upper_delta,
 )
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -223,15 +223,15 @@ def shuffle_epsilons(
         if mechanism is None and randomizer is not None:
             mechanism = randomizer(local)
         pairs = [ShufflePair.clones(float(values[case]))]
-        size, left = check_reports(reports), each_delta
+        size: Crowd = check_reports(reports)  # in all groups together
         if mechanism is not None:
             if messages_per_user(mechanism) != 1:
                 raise ValueError("local_epsilons must be of randomizers that send one message")
             own = mechanism.dominating_pair()
             pairs += [own] if own.proof_status == "proved" else []
-            size, left = crowd(mechanism, size), left - smaller_crowd_chance(mechanism)
-        for pair in pairs if left > 0.0 else ():
-            releases.append([(side, size, left) for side in directions(pair)])
+            size = crowd(mechanism, check_reports(reports))
+        for pair in pairs if each_delta > 0.0 else ():
+            releases.append([(side, size, each_delta) for side in directions(pair)])
             owners.append(case)
     if releases:
         found = epsilon_uppers([side for sides in releases for side in sides])

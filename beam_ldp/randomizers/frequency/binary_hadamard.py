@@ -30,9 +30,10 @@ class BinaryHadamard(SymbolOracle):
     `row` says who knows whose row it is, which only matters to the price of a shuffled batch:
 
     * "sent": the device draws the row in private and sends it. All reports hide each other.
-    * "public": the row is tied to the user in public, by a collector that assigns it, say, or a
-      hash of the user's id. Only users of one row hide each other; `crowd_size` counts them. Do
-      not combine it with `UserRandomness`, whose rows depend on the value in secret.
+    * "public": the row is tied to the user in public, by the collector knows its
+      coin, say. It must be drawn as here, each row equally likely whatever the value: only users of
+      one row hide each other, and the price is an average over how many those are. Do not
+      combine it with `UserRandomness`, whose rows depend on the value in secret.
 
     Row 0 is constant and says nothing: with `drop_trivial` it is not used, which is better for
     every truth; without, this is the mechanism as published.
@@ -56,8 +57,8 @@ class BinaryHadamard(SymbolOracle):
     >>> oracle.bits_per_report, oracle.num_rows, oracle.crowd_size(10**6)
     (11, 1023, 1000000)
     >>> public = BinaryHadamard(domain_size=1000, local_epsilon=1.0, row="public")
-    >>> public.crowd_size(10**6) < 10**6 / 1023
-    True
+    >>> public.public_groups, public.telling_groups, public.crowd_size(10**6)
+    (1023, 512, 978)
     """
 
     row: Literal["sent", "public"] = "sent"
@@ -163,10 +164,10 @@ class BinaryHadamard(SymbolOracle):
         """Rows, where it is public who has which; else all reports hide each other."""
         return self.num_rows if self.row == "public" else 1
 
-    def counted_group(self, statistic: np.ndarray) -> int | None:
-        """Reports of the row that got the fewest, of those that got any."""
-        rows = np.asarray(statistic).reshape(-1, 2).sum(axis=1)
-        return int(rows[rows > 0].min()) if rows.any() else None
+    @property
+    def telling_groups(self) -> int:
+        """Half of a Hadamard matrix's rows: those on which two values have different signs."""
+        return self._order // 2 if self.row == "public" else 1
 
 
 @short_kernel
