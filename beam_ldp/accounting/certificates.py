@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.moments import binomial_ppf, log_sum
+from beam_ldp.accounting.divergences.crowd_sizes import CrowdSizes, of_groups
+from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
 from beam_ldp.accounting.reports import (
     SHUFFLED_EPOCHS,
@@ -35,7 +36,6 @@ MOST_ABOVE = 1 / 2000  # of the price, that is stated where the verifier cannot 
 _SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first that does is taken
 _DIGITS = 9  # of a tilt, a loss and its delta: any will do
 _RARE = 1e-11  # that more fakes are drawn
-_SMALLER = 1e-12  # that some public group is smaller
 _MANY = 8  # releases, of which large losses of one hardly matter
 _NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
 _MOST_PARTS = 24
@@ -52,6 +52,7 @@ _SAMPLED_COLUMNS = "it samples people of whom each sends several messages"
 _TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
 _TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
 _IN_SHARES = "it rests on shares that only a shuffler hides, for which certificates have no step"
+_IN_GROUPS = "it composes releases in public groups: a sum for every size that a group may have"
 _BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
 
 
@@ -152,6 +153,8 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
         for epsilon in epsilons:
             yield from (head | found for found in _shuffled(parts, epsilon))
         return
+    if any(one.get("local_event", {}).get("public_groups", 1) > 1 for one, _ in parts):
+        raise verify.Refuted(_IN_GROUPS)
     many = sum(times for _, times in parts) >= _MANY
     for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
         yield from (head | found for found in _composed(parts, epsilons, delta, grid))
@@ -176,7 +179,9 @@ def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
     crowd: dict[str, Any] = {}
     if one is not local and local["public_groups"] > 1:
         honest, groups = one["num_reports"] - one["num_fakes"], local["public_groups"]
-        crowd["crowd"] = max(1, binomial_ppf(_SMALLER / groups, honest, 1 / groups))
+        sizes = of_groups(honest, groups)
+        assert isinstance(sizes, CrowdSizes)
+        crowd["crowds"] = list(sizes.sizes)
     if one.get("sampling") in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS) and one["num_fakes"]:
         crowd["crowd"] = _honest_drawn(one)
     own = local["pair"] is not None and local["pair"][1] % 2 == 1 and local["messages"] == 1

@@ -251,7 +251,8 @@ class LocalRandomizer(ReportFormat):
     def public_groups(self) -> int:
         """Groups that split a crowd: everybody is in one of them, at random, for all to see.
 
-        More than 1 where a report carries something public that is tied to the user.
+        More than 1 where a report carries something public that is tied to the user. It is drawn
+        anew for each report, each group equally likely, whatever the value.
         """
         return 1
 

@@ -88,7 +88,7 @@ def read(text: str) -> Any:
 
 # Step 1. Bound: the certificate is of this statement, and the statement of this row --------
 _CHOSEN = {"version", "kind", "epsilon", "delta", "identity", "parts", "tilts", "tilt", "smoothing",
-           "any_randomizer", "crowd", "knots"}
+           "any_randomizer", "crowd", "crowds", "knots"}
 _READ = {"certificate", "event", "epsilon", "delta", "identity_digest", "schema_version"}
 def _verdict(statement: Json, certificate: Json, row: Json | None) -> Verdict:
     names = {*certificate}.union(*certificate.get("parts", ()))
@@ -257,13 +257,15 @@ class Part(NamedTuple):
     rate: Fraction = Fraction(1)
     share: Fraction = Fraction(1)
     chance: Fraction = Fraction(0)
+    sizes: Law = []  # noqa: RUF012  # of a crowd by chance: how likely it is of at least so many
     shift: Fraction = Fraction(0)  # of noise: what a person changes, in its standard deviations
     def delta(self, loss: Fraction, tilts: list[str], smoothing: str) -> Fraction:
         """An upper bound of the least delta of one of them at a loss."""
         _need(0 < self.rate <= 1 >= self.share > 0, "it samples more than there are")
         odds = 1 + (_exp(loss, up=False) - 1) / self.share  # smaller odds give a larger delta
         one = noise_delta if self.shift else shuffle_delta
-        return self.share * one(self, odds, tilts, smoothing)
+        crowds = [(p, self._replace(crowd=int(n))) for n, p in self.sizes] or [(Fraction(1), self)]
+        return self.share * sum(p * one(part, odds, tilts, smoothing) for p, part in crowds)
 def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
     """The releases of an event, of which a certificate may choose `any_randomizer` and `crowd`."""
     found: list[Part] = []
@@ -299,8 +301,25 @@ def _shuffle(one: Json, times: int, choice: Json) -> Part:
           "its table is of another crowd of several budgets")
     if groups == 1:
         return Part(times, table, honest)
+    if sizes := choice.get("crowds"):
+        telling = Fraction(_whole(local.get("telling_groups", groups), 1, groups), groups)
+        sizes = in_groups(sizes, honest, groups, telling)
+        return Part(times, table, honest // groups + 1, sizes=sizes)  # crowd: about as many
     crowd = _whole(choice["crowd"], 2, honest)  # at least, but for the chance of a smaller group
     return Part(times, table, crowd, chance=groups * rare(crowd - 1, honest, Fraction(1, groups)))
+def in_groups(sizes: list[int], honest: int, groups: int, telling: Fraction) -> Law:
+    """Sizes of the person's own group, each with the chance of it or more up to the next: a
+    binomial's, term by term; times that of a group in which reports of two values differ."""
+    _need(sizes == sorted({_whole(n, 1, honest) for n in sizes}), "its crowds do not ascend")
+    _need(sizes[0] == 1 and sizes[-1] <= MOST_WORK // 10, "its least crowd is none, or too many")
+    found, at = [Decimal(0)] * len(sizes), 0
+    term = _decimal(1 - Fraction(1, groups)) ** (honest - 1)
+    for size in range(1, sizes[-1]):
+        at += size == sizes[at + 1]
+        found[at] += term
+        term *= Decimal(honest - size) / (size * (groups - 1))
+    found[-1] = max(1 - sum(found), Decimal(0)) + Decimal("1e-50")
+    return [(Fraction(n), Fraction(p * SAFE) * telling) for n, p in zip(sizes, found)]
 def _sample(one: Json, times: int, table: Table, choice: Json) -> Part:
     """The same of a random sample of people, where what is seen is how many there are."""
     users, drawn, came = _whole(one["num_users"], 1), one["num_drawn"], one["num_received"]

@@ -76,7 +76,7 @@ def hockey_stick(
 
     Returns:
         Lower and upper bound of delta, usually equal to 4 or more digits; of a crowd by chance to
-        one or two, for its sizes are in blocks. The cost is a few milliseconds whatever `num_reports` is.
+        one or two, for its sizes are in blocks. A few milliseconds whatever `num_reports` is.
 
     >>> low, high = hockey_stick(ShufflePair.clones(4.0), 100_000, 0.16977)
     >>> 0.999e-6 < low <= high < 1.001e-6
@@ -179,7 +179,7 @@ def _of_sizes(
     values = law.difference - np.expm1(np.minimum(epsilons, 700.0))[:, None] * law.second
     some = np.flatnonzero(values.max(axis=1) > 0.0)
     if len(some) and len(many):
-        counts = np.repeat(sizes[many], len(some))
+        counts = np.repeat(sizes[many].astype(np.float64), len(some))
         each = np.tile(values[some], (len(many), 1))
         bounds = positive_parts(each, law.probability, counts, smoothing, lower=lower)
         scale = np.log(counts * pair.blanket_mass)
