@@ -100,8 +100,8 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
 
 def _telling(randomizer: Any, groups: int) -> int | None:
     """In how many of its public groups two values can be told apart; None: in all of them."""
-    telling = int(getattr(randomizer, "telling_groups", groups))
-    return None if groups <= 1 or telling == groups else telling
+    telling = getattr(randomizer, "telling_groups", None)
+    return None if telling is None or groups <= 1 or telling == groups else int(telling)
 
 
 def _groups(randomizer: Any) -> int:
