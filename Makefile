@@ -10,6 +10,8 @@ SHELL := /bin/bash
 JOBS ?= 2
 PYTHONS ?= 3.10 3.12 3.13
 ROOMS ?= tests
+BASE ?=
+MINUTES ?= 4
 QUICK ?=
 PYTEST_FLAGS ?=
 OUTPUT ?= demo-out
@@ -46,6 +48,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'One file:  $(BIN)/python -m pytest tests/randomizers'
+	@echo 'Near:      make test ROOMS=changed  BASE=... (the commit before)  MINUTES=$(MINUTES) (nearest tests first)  ROOMS=tests/ledger (a room)'
 	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... ROOMS=... QUICK=1 (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
 
 # --- environments -------------------------------------------------------------------------------
@@ -166,8 +169,13 @@ sbom: dist/.wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JS
 
 # --- tests --------------------------------------------------------------------------------------
 
-test: $(VENV)/.ready  ## everything but the adapters to TensorFlow Federated, on the local runner: minutes
-	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow and not yaml"
+test: $(VENV)/.ready  ## everything but the adapters to TensorFlow Federated, on the local runner: minutes (ROOMS=changed: what sees your change)
+	rooms="$(ROOMS)"
+	if [[ "$$rooms" == changed ]]; then
+		rooms="$$($(BIN)/python .ci/changed.py --base "$(BASE)" --minutes $(MINUTES) --jobs $(JOBS))"
+		[[ -n "$$rooms" ]] || exit 0
+	fi
+	BEAM_LDP_SECONDS=build/test-seconds.json $(PYTEST) $$rooms -m "not slow and not engines and not bench and not tff and not dataflow and not yaml"
 
 test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; all examples of slow properties
 	BEAM_LDP_EXAMPLES=all \

@@ -3,8 +3,9 @@
 Four stages: each device runs a local randomizer, a shuffler cuts the link between reports and
 people, an aggregator sums, an estimator debiases and gives an error bar; an accountant prices it.
 
-`frequencies` and `means` are releases from a table or a file, in one call. `beam_ldp.randomizers`
-and `beam_ldp.accounting` work without Apache Beam; the Beam stages are loaded on first use.
+`frequencies`, `means`, `user_means` and `heavy_hitters` are releases from a table or a file, in one
+call. `beam_ldp.randomizers` and `beam_ldp.accounting` work without Apache Beam; the Beam stages are
+loaded on first use.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _STAGES = (
     "ReadReports",
     "WriteReports",
 )
-_RELEASES = ("frequencies", "means")
+_RELEASES = ("frequencies", "means", "user_means", "heavy_hitters")
 _ROOMS = ("randomizers", "accounting", "planning", "protocols", "simulate", "transforms")
 
 __all__ = ["__version__", *_RELEASES, *_ROOMS, *_STAGES]
@@ -39,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name in _STAGES:
         return getattr(importlib.import_module("beam_ldp.transforms"), name)
     if name in _RELEASES:
-        return getattr(importlib.import_module("beam_ldp.pipelines.released"), name)
+        return getattr(importlib.import_module("beam_ldp.release.python"), name)
     raise AttributeError(f"module 'beam_ldp' has no attribute {name!r}")
 
 

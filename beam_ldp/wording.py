@@ -73,3 +73,12 @@ def _rounded(value: float | None, how: str) -> str:
         return "unbounded"
     digits = f"{Context(4, how).plus(_KNOWN.create_decimal(repr(float(value) + 0.0))):f}"
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def share(of_people: float) -> str:
+    """A share in per cent, rounded up.
+
+    >>> share(0.00123)
+    '0.123 %'
+    """
+    return f"{number(100 * of_people)} %"

@@ -13,17 +13,15 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit, Model
-from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
+from beam_ldp.decisions.bandits.noise import CentralSums, bit_randomizer
+from beam_ldp.decisions.bandits.progress import BanditProgress, BatchTerms, Heard, ServiceTerms
 from beam_ldp.decisions.bandits.simulating import directions
-from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
-from beam_ldp.decisions.stages.reward_sums import PrivateSums
-from beam_ldp.decisions.stages.rewards import RewardQuery
+from beam_ldp.decisions.rewards import Rewards
+from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.pipelines.flags import whole
-from beam_ldp.pipelines.jobs.results import RELEASES, WriteResults, read_all
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release.worker_results import RELEASES, WriteResults, read_all
 from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release
@@ -51,7 +49,7 @@ def released(asked: BatchTerms, rows: list[pa.RecordBatch]) -> Heard:
     """The sums of a batch: of reports that were drawn one for each person, or with the server's
     noise."""
     people = People(group_by="play", groups=Domain(asked.plays), one_row=True)
-    query = RewardQuery("reward", batch=asked.digest)
+    query = Rewards("reward", batch=asked.digest)
     bandit = asked.terms.bandit
     sums: beam.PTransform
     if asked.terms.trusts_the_server:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.decisions.bandit_views import plot
 from beam_ldp.decisions.bandits.elimination import LinearBandit
 from beam_ldp.decisions.bandits.simulating import (
     VARIANTS,
@@ -29,8 +30,7 @@ from beam_ldp.decisions.bandits.simulating import (
     run_in_law,
     simulate,
 )
-from beam_ldp.decisions.commands.bandit.forecast import plot
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 from beam_ldp.decisions.bandits.contexts import ContextLaw, ContextualActions, choices
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
-from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, GRID, TRUTH, bare, figure_with, png
+from beam_ldp.questions.pictures import ESTIMATE, GREY, GRID, TRUTH, bare, figure_with, png
 from benchmarks.contextual_baselines import (
     Ridge,
     accuracy_of,

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.wire import OVERHEAD_BYTES, ReleaseTerms, encode_envelopes
+from beam_ldp.release.devices.release_file import ReleaseFile
 from benchmarks.measure import Measurement, run_measured
 
 SIZES = (100_000, 1_000_000, 10_000_000)

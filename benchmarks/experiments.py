@@ -27,8 +27,8 @@ from beam_ldp.decisions import (
 )
 from beam_ldp.decisions.experiments.arms import arms_power
 from beam_ldp.decisions.experiments.channel import NO_NOISE
-from beam_ldp.decisions.experiments.designing import people_needed
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.decisions.experiments.plan import people_needed
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

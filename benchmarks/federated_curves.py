@@ -79,7 +79,7 @@ QUICK = (
 
 def facts(setting: Setting) -> tuple[int, int]:
     """Clients, and rounds per epoch."""
-    from beam_ldp.pipelines.training.facts import bundled_facts
+    from beam_ldp.training.facts import bundled_facts
 
     clients = bundled_facts(setting.data, 1).num_clients
     return clients, max(1, round(clients / setting.clients_per_round))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

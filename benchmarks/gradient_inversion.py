@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from beam_ldp.pipelines.views.pictures import GREY, figure_with, png
+from beam_ldp.questions.pictures import GREY, figure_with, png
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit, SeparatedMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.research.attacks.gradient_inversion import SmallNetwork, invert_messages

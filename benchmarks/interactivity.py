@@ -19,7 +19,8 @@ from typing import Any
 
 from scipy import stats
 
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.planning.ranges import plan_ranges
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -30,7 +31,6 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     png,
 )
-from beam_ldp.planning.ranges import plan_ranges
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import SubsetSelection
 from beam_ldp.randomizers.hierarchy import rare_variance

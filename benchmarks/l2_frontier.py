@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
-from beam_ldp.pipelines.views.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with, png
 from beam_ldp.planning import Plan, plan_means
+from beam_ldp.questions.pictures import ABOVE, BELOW, GREY, GRID, bare, figure_with, png
 from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.mean import L2Mean, MeanRandomizer, PrivUnit, SplitAndMixMean
 from beam_ldp.randomizers.mean.lower_bounds import gaussian_reference

@@ -49,48 +49,56 @@ EPSILON = 8.0
 
 
 class Case(NamedTuple):
-    """A mechanism, how many vectors at a time, the most microseconds per vector, and a peer's."""
+    """A mechanism, which takes its time to make, how many vectors at a time, the most microseconds
+    per vector, and a peer's."""
 
     name: str
-    mechanism: MeanRandomizer
+    make: Callable[[], MeanRandomizer]
     users: int
     target_us: float | None = None
     peer_us: float | None = None
 
 
 CASES = (
-    Case("PrivUnit", PrivUnit(1000, EPSILON), 640, 12, 59),
-    Case("PrivUnit", PrivUnit(16_384, EPSILON), 64, 200, 8200),
-    Case("PrivUnit", PrivUnit(10**6, EPSILON), 2, 25_000),
-    Case("PrivUnitGaussian", PrivUnitGaussian(1000, EPSILON), 640, None, 59),
-    Case("PrivUnitInf", PrivUnitInf(1000, EPSILON), 640),
-    Case("SeparatedMean", SeparatedMean(1000, EPSILON), 640),
-    Case("ProjectedPrivUnit, shared", ProjectedPrivUnit(16_384, EPSILON, projected=1024), 64, 120),
+    Case("PrivUnit", lambda: PrivUnit(1000, EPSILON), 640, 12, 59),
+    Case("PrivUnit", lambda: PrivUnit(16_384, EPSILON), 64, 200, 8200),
+    Case("PrivUnit", lambda: PrivUnit(10**6, EPSILON), 2, 25_000),
+    Case("PrivUnitGaussian", lambda: PrivUnitGaussian(1000, EPSILON), 640, None, 59),
+    Case("PrivUnitInf", lambda: PrivUnitInf(1000, EPSILON), 640),
+    Case("SeparatedMean", lambda: SeparatedMean(1000, EPSILON), 640),
+    Case(
+        "ProjectedPrivUnit, shared",
+        lambda: ProjectedPrivUnit(16_384, EPSILON, projected=1024),
+        64,
+        120,
+    ),
     Case(
         "ProjectedPrivUnit, own",
-        ProjectedPrivUnit(16_384, EPSILON, projected=1024, projection="own"),
+        lambda: ProjectedPrivUnit(16_384, EPSILON, projected=1024, projection="own"),
         64,
     ),
     Case(
         "ProjectedPrivUnit, haar",
-        ProjectedPrivUnit(1024, EPSILON, projected=64, projection="haar"),
+        lambda: ProjectedPrivUnit(1024, EPSILON, projected=64, projection="haar"),
         4,
     ),
-    Case("RandomCodebookMean, 8 bits", RandomCodebookMean(1000, EPSILON, index_bits=8), 64),
-    Case("MinimalRandomCoding, 8 bits", MinimalRandomCoding(1000, EPSILON, index_bits=8), 64),
-    Case("SeedCompressedMean, eps 4", SeedCompressedMean(1000, 4.0), 256),
-    Case("KashinMean", KashinMean(1000, EPSILON), 64),
-    Case("ScalarMean", ScalarMean(1, EPSILON), 100_000),
+    Case("RandomCodebookMean, 8 bits", lambda: RandomCodebookMean(1000, EPSILON, index_bits=8), 64),
+    Case(
+        "MinimalRandomCoding, 8 bits", lambda: MinimalRandomCoding(1000, EPSILON, index_bits=8), 64
+    ),
+    Case("SeedCompressedMean, eps 4", lambda: SeedCompressedMean(1000, 4.0), 256),
+    Case("KashinMean", lambda: KashinMean(1000, EPSILON), 64),
+    Case("ScalarMean", lambda: ScalarMean(1, EPSILON), 100_000),
 )
 MESSAGE_TARGET_NS = 30.0
 CACHED_COORDINATES = 1 << 15  # the mechanism encodes so many at a time
-MESSAGE_CASES: tuple[tuple[str, BlockMean, int], ...] = (
-    ("BinaryVectorMean, local", BinaryVectorMean(1000, 50.0), 4000),
-    ("LInfMean, local", LInfMean(1000, 50.0), 4000),
-    ("L1Mean, local", L1Mean(1000, 50.0), 2000),
-    ("L2Mean, local", L2Mean(784, 50.0), 2000),
-    ("LInfMean, shuffled", LInfMean.for_shuffle(1000, 1.0, 1e-8, 100_000), 1000),
-    ("L2Mean, shuffled", L2Mean.for_shuffle(784, 1.0, 1e-8, 100_000), 500),
+MESSAGE_CASES: tuple[tuple[str, Callable[[], BlockMean], int], ...] = (
+    ("BinaryVectorMean, local", lambda: BinaryVectorMean(1000, 50.0), 4000),
+    ("LInfMean, local", lambda: LInfMean(1000, 50.0), 4000),
+    ("L1Mean, local", lambda: L1Mean(1000, 50.0), 2000),
+    ("L2Mean, local", lambda: L2Mean(784, 50.0), 2000),
+    ("LInfMean, shuffled", lambda: LInfMean.for_shuffle(1000, 1.0, 1e-8, 100_000), 1000),
+    ("L2Mean, shuffled", lambda: L2Mean.for_shuffle(784, 1.0, 1e-8, 100_000), 500),
 )
 
 
@@ -117,7 +125,7 @@ def vectors_for(mechanism: MeanRandomizer, users: int) -> np.ndarray:
 
 def measure(case: Case, repeat: int) -> dict[str, Any]:
     """Microseconds per vector to randomize and to accumulate; milliseconds to decode."""
-    mechanism = case.mechanism
+    mechanism = case.make()
     vectors = vectors_for(mechanism, case.users)
     reports = mechanism.randomize(vectors)
     statistic = mechanism.accumulate(reports)
@@ -132,8 +140,11 @@ def measure(case: Case, repeat: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def measure_messages(name: str, mechanism: BlockMean, users: int, repeat: int) -> dict[str, Any]:
+def measure_messages(
+    name: str, make: Callable[[], BlockMean], users: int, repeat: int
+) -> dict[str, Any]:
     """Nanoseconds per message: the bits with their words, all of randomize, accumulate."""
+    mechanism = make()
     vectors, columns = vectors_for(mechanism, users), mechanism.layout.columns
     chunk = max(1, CACHED_COORDINATES // mechanism.num_coordinates)
     rotated = np.ascontiguousarray(mechanism._rotate(vectors[:chunk]))  # as if just encoded
@@ -245,9 +256,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for case in CASES:
         print(f"{case.name} ...", flush=True)
         result["mechanisms"].append(measure(case, options.repeat))
-    for name, mechanism, users in MESSAGE_CASES:
+    for name, make, users in MESSAGE_CASES:
         print(f"{name} ...", flush=True)
-        result["messages"].append(measure_messages(name, mechanism, users, options.repeat))
+        result["messages"].append(measure_messages(name, make, users, options.repeat))
     (options.output / "mean_speed.json").write_text(json.dumps(result, indent=2) + "\n")
     (options.output / "mean_speed.md").write_text(page(result))
     print(page(result))

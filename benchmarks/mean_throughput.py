@@ -72,7 +72,7 @@ def run_job(path: str, form: str, mechanism: str, num_users: int, workers: int) 
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_ldp.pipelines.inputs.sources import ROWS, ReadTable
+    from beam_ldp.release.inputs.sources import ROWS, ReadTable
     from beam_ldp.transforms import PrivateMean
 
     flags = [f"--direct_num_workers={workers}"]

@@ -74,10 +74,10 @@ def flags_of(curve: Curve) -> str:
 def plan_of(curve: Curve) -> Any:
     """The plan of `beam-ldp train` with these flags."""
     from beam_ldp.pipelines.flags import read_flags
-    from beam_ldp.pipelines.training.facts import bundled_facts
-    from beam_ldp.pipelines.training.plans import make_plan
-    from beam_ldp.pipelines.training.settings import check_train
-    from beam_ldp.pipelines.usage.train import USAGE
+    from beam_ldp.training.facts import bundled_facts
+    from beam_ldp.training.plans import make_plan
+    from beam_ldp.training.settings import check_train
+    from beam_ldp.training.usage import USAGE
 
     settings = check_train(read_flags(USAGE, f"{COMMON} {flags_of(curve)}".split()))
     return make_plan(settings, bundled_facts("digits", 1))

@@ -1,13 +1,13 @@
-"""Faults put into the accountant, one at a time, and the test that saw each.
+"""Faults put into every room, one at a time, and the test that saw each.
 
-    python -m benchmarks.mutants [--number 60]    # half a minute each; goes on where it was stopped
+    python -m benchmarks.mutants [--each 4]    # a minute for each; goes on where it was stopped
 
-A mutant is one place of one module changed: a comparison, an operator, a minimum, a constant. The
-tests of accounting that call the module run against it until one fails: those that call the changed
-function first, the quickest of them before the others, which one run of all of them finds out. What
-survives is either no fault (the same numbers come out another way) or a test that is missing.
-Writes results/mutants.json, from which rows of code that has changed meanwhile are left out, and
-mutants.md after every mutant.
+A mutant is one place of one module changed: a comparison, a condition, an operator, a minimum, a
+constant; of each room as many. The test files that `.ci/changed.py` says are nearest to the module
+run against it until one test fails. What survives is no fault (the same comes out another way, or
+nobody promised it), or only tests farther away see it, or a test is missing. Programs that tests
+start in processes of their own run as they are. Writes results/mutants.json, from which rows of
+code that has changed meanwhile are left out, and mutants.md after every mutant.
 """
 
 from __future__ import annotations
@@ -22,30 +22,33 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(__file__).parent / "results" / "mutants.json"
-ROOM = "beam_ldp.accounting"
-MODULES = (
-    "events",
-    "prices",
-    *(
-        f"{folder}.{file.stem}"
-        for folder in ("composition", "divergences", "reports", "shuffle")
-        for file in sorted((ROOT / ROOM.replace(".", "/") / folder).glob("[a-z]*.py"))
-    ),
-)
-NUMBER, SECONDS = 60, 600  # of a processor: all tests take half of it
-FLAGS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not bench")
+ROOMS = {  # by the folder that is mutated: what it is imported as
+    **{
+        f"beam_ldp/{room}": f"beam_ldp.{room}"
+        for room in (
+            "accounting", "decisions", "federated", "ledger", "planning", "protocols", "questions",
+            "randomizers", "release", "research", "settings", "transforms", "verifier",
+        )
+    },
+    "pipelines": "beam_ldp.pipelines",
+    "mlflow/mlflow_ldp": "mlflow_ldp",
+}  # fmt: skip
+EACH, SECONDS, MINUTES = 4, 600, 1  # of a room; of a processor, for all tests of one; nearest tests
+FLAGS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m",
+         "not slow and not bench and not engines and not tff and not yaml")  # fmt: skip
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 _REVERSED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
 _OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
@@ -57,7 +60,7 @@ class Mutant:
     """One fault.
 
     Attributes:
-        module: below `beam_ldp.accounting`.
+        module: as it is imported.
         place: number of the node among those that can be changed.
         line: of the source.
         was, became: the smallest expression that holds it.
@@ -74,6 +77,11 @@ class Mutant:
     seconds: float = 0.0
 
 
+def _said(node: ast.AST) -> str:
+    """An expression; of a statement with a body, its condition."""
+    return f"if {ast.unparse(node.test)}" if isinstance(node, ast.If) else ast.unparse(node)
+
+
 class _Change(ast.NodeTransformer):
     """Changes one node, counted in the order of the source."""
 
@@ -86,9 +94,9 @@ class _Change(ast.NodeTransformer):
         self.seen += 1
         if self.seen != self.place:
             return node
-        was, line = ast.unparse(node), node.lineno
+        was, line = _said(node), node.lineno
         after = make(node)
-        self.found = line, was, ast.unparse(after)
+        self.found = line, was, _said(after)
         return after
 
     def visit_Compare(self, node: ast.Compare) -> Any:  # noqa: N802, D102
@@ -130,6 +138,13 @@ class _Change(ast.NodeTransformer):
 
         return self._changed(node, make)
 
+    def visit_If(self, node: ast.If) -> Any:  # noqa: N802, D102
+        def make(one: ast.If) -> ast.If:
+            one.test = ast.copy_location(ast.UnaryOp(ast.Not(), one.test), one.test)
+            return one
+
+        return self._changed(node, make)
+
     def visit_Constant(self, node: ast.Constant) -> Any:  # noqa: N802, D102
         value = node.value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -137,9 +152,17 @@ class _Change(ast.NodeTransformer):
         return self._changed(node, lambda one: ast.copy_location(ast.Constant(value + 1), one))
 
 
+def path_of(module: str) -> str:
+    """The file of a module, from the root."""
+    for folder, package in ROOMS.items():
+        if module.startswith(package + "."):
+            return folder + module[len(package) :].replace(".", "/") + ".py"
+    raise ValueError(f"module must be of a room, got {module}")
+
+
 def source_of(module: str) -> str:
-    """Of a module of the room."""
-    return (ROOT / f"{ROOM}.{module}".replace(".", "/")).with_suffix(".py").read_text("utf-8")
+    """Of a module of a room."""
+    return (ROOT / path_of(module)).read_text("utf-8")
 
 
 def mutated(module: str, place: int) -> tuple[ast.Module, tuple[int, str, str]] | None:
@@ -149,15 +172,21 @@ def mutated(module: str, place: int) -> tuple[ast.Module, tuple[int, str, str]] 
     return None if change.found is None else (tree, change.found)
 
 
-def drawn(number: int, seed: int) -> Iterator[Mutant]:
-    """So many mutants, evenly from all places of all modules."""
-    places = []
-    for module in MODULES:
-        counted = _Change(-1)
-        counted.visit(ast.parse(source_of(module)))
-        places += [(module, place) for place in range(counted.seen + 1)]
-    random.Random(seed).shuffle(places)
-    for module, place in places[:number]:
+def drawn(each: int, seed: int) -> Iterator[Mutant]:
+    """So many mutants of each room, evenly from all its places; in turn, so that any part of them
+    is of all rooms."""
+    rooms = []
+    for folder, package in ROOMS.items():
+        places = []
+        for file in sorted((ROOT / folder).rglob("[a-z]*.py")):
+            inner = file.relative_to(ROOT / folder).with_suffix("").as_posix()
+            module = f"{package}.{inner.replace('/', '.')}"
+            counted = _Change(-1)
+            counted.visit(ast.parse(source_of(module)))
+            places += [(module, place) for place in range(counted.seen + 1)]
+        random.Random(f"{seed} {folder}").shuffle(places)
+        rooms.append(places[:each])
+    for module, place in (one for turn in zip(*rooms, strict=True) for one in turn):
         found = mutated(module, place)
         assert found is not None
         line, was, became = found[1]
@@ -175,7 +204,11 @@ class _Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: D102
         if fullname == self.name:
-            return importlib.util.spec_from_loader(fullname, self)
+            file = str(ROOT / path_of(fullname))
+            spec = importlib.util.spec_from_loader(fullname, self, origin=file)
+            assert spec is not None
+            spec.has_location = True  # some tests read the file of a module
+            return spec
         return None
 
     def exec_module(self, module: ModuleType) -> None:  # noqa: D102
@@ -196,116 +229,25 @@ class _First:
             self.failed = report.nodeid
 
 
-@dataclass(frozen=True)
-class Called:
-    """What one test called, and how long it took.
-
-    Attributes:
-        functions: of the room, each as (file, line where it begins).
-        seconds: of the test.
-    """
-
-    functions: frozenset[tuple[str, int]]
-    seconds: float
+def files_for(module: str) -> list[str]:
+    """The test files that should see a fault in a module: the nearest that fit into the time."""
+    order = [sys.executable, ".ci/changed.py", f"--minutes={MINUTES}", "--jobs=1", path_of(module)]
+    done = subprocess.run(order, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
-class _Recorder:
-    """Finds what each test calls."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, Called] = {}
-        self.room = str(ROOT / ROOM.replace(".", "/"))
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        functions: set[tuple[str, int]] = set()
-
-        def seen(frame: FrameType, event: str, argument: Any) -> None:
-            code = frame.f_code
-            if event == "call" and code.co_filename.startswith(self.room):
-                functions.add((code.co_filename, code.co_firstlineno))
-
-        began = time.monotonic()
-        sys.setprofile(seen)
-        try:
-            return (yield)
-        finally:
-            sys.setprofile(None)
-            self.calls[item.nodeid] = Called(frozenset(functions), time.monotonic() - began)
-
-
-class _Sorter:
-    """Leaves these tests, in the given order."""
-
-    def __init__(self, order: Sequence[str]) -> None:
-        self.places = {name: place for place, name in enumerate(order)}
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.places]
-        items.sort(key=lambda item: self.places[item.nodeid])
-
-
-def function_around(source: str, line: int) -> int:
-    """First line of the innermost function that holds a line of a module; 0 outside of all."""
-    found = 0
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            if first <= line <= (node.end_lineno or first):
-                found = max(found, first)
-    return found
-
-
-def order_for(mutant: Mutant, calls: Mapping[str, Called]) -> list[str]:
-    """Names of tests: those that called the function, then others of its module; quickest first.
-
-    Of a constant outside of all functions: any others, too.
-    """
-    file = str((ROOT / f"{ROOM}.{mutant.module}".replace(".", "/")).with_suffix(".py"))
-    place = file, function_around(source_of(mutant.module), mutant.line)
-
-    def elsewhere(name: str) -> bool:
-        return all(function[0] != file for function in calls[name].functions)
-
-    def rank(name: str) -> tuple[bool, bool, float]:
-        return place not in calls[name].functions, elsewhere(name), calls[name].seconds
-
-    asked = (name for name in calls if not place[1] or not elsewhere(name))
-    return sorted(asked, key=rank)
-
-
-def _files() -> list[str]:
-    tests = ROOT / "tests"
-    others = (
-        "ledger/test_commitments.py",
-        "ledger/test_losses.py",
-        "benchmarks/test_price_proof.py",
-    )
-    files = [*sorted((tests / "accounting").rglob("test_*.py")), *(tests / name for name in others)]
-    return [str(file) for file in files]
-
-
-def _silently(plugins: list[object]) -> None:
+def _judge(module: str, place: int, files: Sequence[str], told: Any) -> None:
+    found = mutated(module, place)
+    assert found is not None
+    for name in [one for one in sys.modules if one.startswith(("beam_ldp", "mlflow_ldp", "tests"))]:
+        del sys.modules[name]  # of a process that had loaded them unchanged
+    sys.meta_path.insert(0, _Loader(module, found[0]))
+    first = _First()
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
-    pytest.main([*FLAGS, *_files()], plugins=plugins)
-
-
-def _record(told: Any) -> None:
-    first, recorder = _First(), _Recorder()
-    _silently([first, recorder])
-    told.send((first.failed, recorder.calls))
-
-
-def _judge(module: str, place: int, order: Sequence[str], told: Any) -> None:
-    found = mutated(module, place)
-    assert found is not None
-    for name in [one for one in sys.modules if one.startswith(("beam_ldp", "tests"))]:
-        del sys.modules[name]  # of a process that had loaded them unchanged
-    sys.meta_path.insert(0, _Loader(f"{ROOM}.{module}", found[0]))
-    first = _First()
-    _silently([first, _Sorter(order)])
+    os.chdir(ROOT)
+    pytest.main([*FLAGS, *files], plugins=[first])
     told.send(first.failed)
 
 
@@ -333,25 +275,17 @@ def _in_a_process(work: Any, *arguments: Any) -> Any:
         process.join()
 
 
-def recorded() -> dict[str, Called]:
-    """What every test calls, of the code as it is."""
-    failed, calls = _in_a_process(_record)
-    if failed:
-        raise SystemExit(f"error: {failed} fails without any mutant; mend it first")
-    return dict(calls)
-
-
-def judged(mutant: Mutant, calls: Mapping[str, Called]) -> Mutant:
+def judged(mutant: Mutant) -> Mutant:
     """What its tests say."""
     began = time.monotonic()
-    order = order_for(mutant, calls)
     try:
-        killer = _in_a_process(_judge, mutant.module, mutant.place, order)
+        files = files_for(mutant.module)
+        killer = _in_a_process(_judge, mutant.module, mutant.place, files)
     except TimeoutError:
         killer = "time"
     except EOFError:
         killer = "the import"
-    fields = {**asdict(mutant), "killer": killer, "seconds": time.monotonic() - began}
+    fields = {**asdict(mutant), "killer": killer, "seconds": round(time.monotonic() - began, 1)}
     return Mutant(**fields)
 
 
@@ -360,10 +294,10 @@ def page(mutants: Sequence[Mutant], left: Sequence[Mutant] = ()) -> str:
     survived = sum(not one.killer for one in mutants)
     still = f" {len(left)} more were drawn and are not judged yet." if left else ""
     lines = [
-        "# Faults in the accountant, and what sees them",
+        "# Faults in every room, and what sees them",
         "",
-        "`python -m benchmarks.mutants`. Each row is one place changed; the test is the quickest "
-        "of those that call the changed function and fail, or else of those that call its module.",
+        "`python -m benchmarks.mutants`. Each row is one place changed; the test is the first that "
+        "fails in the test files nearest to its module.",
         "",
         f"{len(mutants) - survived} of {len(mutants)} were seen.{still}",
         "",
@@ -387,7 +321,7 @@ def kept() -> list[Mutant]:
     return [
         one
         for one in mutants
-        if one.module in MODULES
+        if (ROOT / path_of(one.module)).exists()
         and (found := mutated(one.module, one.place)) is not None
         and found[1] == (one.line, one.was, one.became)
     ]
@@ -407,20 +341,20 @@ def _short(text: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; what survives is for people to judge."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--number", type=int, default=NUMBER)
+    parser.add_argument("--each", type=int, default=EACH)
     parser.add_argument("--seed", type=int, default=1)
     told = parser.parse_args(argv)
-    import dp_accounting  # noqa: F401  # loaded once, for all
+    import apache_beam  # noqa: F401  # loaded once, for all
+    import dp_accounting  # noqa: F401
     import hypothesis  # noqa: F401
     import mpmath  # noqa: F401
     import scipy.stats  # noqa: F401
 
     found = kept()
     known = {(one.module, one.place) for one in found}
-    left = [one for one in drawn(told.number, told.seed) if (one.module, one.place) not in known]
-    calls = recorded() if left else {}
+    left = [one for one in drawn(told.each, told.seed) if (one.module, one.place) not in known]
     while left:
-        found.append(judged(left.pop(0), calls))
+        found.append(judged(left.pop(0)))
         print(json.dumps(asdict(found[-1])), flush=True)
         keep(found, left)
     keep(found)

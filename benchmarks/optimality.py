@@ -15,13 +15,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from beam_ldp.accounting import epsilon_bounds, event_epsilon, shuffled_event
+import attr
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    epsilon_bounds,
+    event_epsilon,
+    local_epsilon_for,
+    shuffle_epsilon,
+    shuffled_event,
+)
 from beam_ldp.accounting.divergences.crowd_sizes import of_groups
 from beam_ldp.accounting.divergences.moments import binomial_ppf
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning import plan_frequencies, plan_means
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.randomizers.frequency import BinaryHadamard, SubsetSelection
+from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.mean.lower_bounds import gaussian_reference
 from benchmarks import price_proof
@@ -32,6 +41,11 @@ BUDGETS = (1.0, 4.0, 8.0)
 EPSILON, DELTA = 1.0, 1e-8
 BALLS = (("l2", DIMENSION), ("l1", DIMENSION), ("linf", DIMENSION), ("binary", DIMENSION),
          ("linf", 1))  # fmt: skip
+BITS = ((100, 2.0, 1e-3), (1000, 1.0, 1e-6), (1000, 4.0, 1e-6), (10_000, 2.0, 1e-8),
+        (10_000, 6.0, 1e-6), (100_000, 4.0, 1e-6), (10**6, 4.0, 1e-8), (10**9, 5.0, 1e-9),
+        (10**12, 10.0, 1e-9))  # fmt: skip
+TARGETS = ((300, 1.0, 1e-5), (1000, 0.5, 1e-6), (10_000, 0.1, 1e-6), (100_000, 1.0, 1e-6),
+           (10**6, 0.1, 1e-9))  # fmt: skip
 
 
 class Local(NamedTuple):
@@ -129,11 +143,82 @@ def central_rows(norm: str, dimension: int) -> list[Central]:
     return found
 
 
+class OneBit(NamedTuple):
+    """The price of one bit: by its blanket, over all data sets, of a concrete one; and its time."""
+
+    people: int
+    local_epsilon: float
+    delta: float
+    blanket: float
+    epsilon: float
+    lower: float
+    milliseconds: float
+
+
+def _by_blanket(mechanism: KRandomizedResponse) -> LocalRandomizerDpEvent:
+    """As if it were not known that its reports are bits."""
+    return attr.evolve(shuffled_event(mechanism, 2).local_event, outputs=0)
+
+
+def bit_rows() -> list[OneBit]:
+    """Randomized response of a bit."""
+    found = []
+    for people, budget, delta in BITS:
+        mechanism = KRandomizedResponse(2, budget)
+        shuffle_epsilon(mechanism, people - 1, delta)  # warm
+        start = time.process_time()
+        bound = shuffle_epsilon(mechanism, people, delta)
+        spent = 1e3 * (time.process_time() - start)
+        blanket = float(shuffle_epsilon(_by_blanket(mechanism), people, delta))
+        found.append(OneBit(people, budget, delta, blanket, float(bound), bound.lower, spent))
+    return found
+
+
+def target_rows() -> list[tuple[int, float, float, float, float]]:
+    """People, epsilon, delta, and the local epsilon that they allow, by the blanket and now."""
+    found = []
+    for people, epsilon, delta in TARGETS:
+        before = local_epsilon_for(
+            epsilon, delta, people, lambda e: _by_blanket(KRandomizedResponse(2, e))
+        )
+        now = local_epsilon_for(epsilon, delta, people, lambda e: KRandomizedResponse(2, e))
+        found.append((people, epsilon, delta, before, now))
+    return found
+
+
+def _bits() -> Iterator[str]:
+    yield _ONE_BIT
+    yield "| people | local epsilon | delta | blanket | now | blanket / now | now / attack | ms |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in bit_rows():
+        yield (
+            f"| {row.people:,} | {row.local_epsilon:g} | {row.delta:g} | {row.blanket:.5g} | "
+            f"{row.epsilon:.5g} | {row.blanket / row.epsilon:.3f} | {row.epsilon / row.lower:.4f} "
+            f"| {row.milliseconds:.0f} |"
+        )
+    yield ""
+    yield "| people | epsilon | delta | local epsilon by the blanket | now | error, squared |"
+    yield "|---|---|---|---|---|---|"
+    for people, epsilon, delta, before, now in target_rows():
+        first, second = (math.exp(e) / math.expm1(e) ** 2 for e in (before, now))
+        yield (
+            f"| {people:,} | {epsilon:g} | {delta:g} | {before:.4f} | {now:.4f} | "
+            f"1 / {first / second:.3f} |"
+        )
+
+
 def page(
     local: Sequence[Local], central: Sequence[Central], prices: Sequence[price_proof.Row]
 ) -> str:
     """Markdown."""
-    parts = (_local(local), _central(central), _prices(prices), _public())
+    parts = (
+        _local(local),
+        _central(central),
+        _prices(prices),
+        _public(),
+        _bits(),
+        [_OPEN.rstrip()],
+    )
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
@@ -198,6 +283,16 @@ Epsilon over the least that is known otherwise (optimal composition, the clone p
 amplification by sampling), of {} random small releases of each kind, all of whose data sets are
 listed; *over truth* compares with the epsilon of the worst of them. *Broken* counts prices below
 the truth and lower bounds above it.
+"""
+
+
+_ONE_BIT = """
+## One bit
+
+What is answered by yes or no, told by randomized response: a column of yes and no, the mean of
+numbers in one bit each, a step of an A/B test or a bandit, a bit of a vector, the row of a public
+`BinaryHadamard`. Its price is that of all data sets, certified by branch and bound; *blanket* is
+what was charged before, *attack* the epsilon of a concrete data set.
 """
 
 
@@ -268,7 +363,6 @@ def _public() -> Iterator[str]:
             f"| {values:,} | {budget:g} | {people:,} | {delta:g} | {was:.4f} | {mean:.4f} | "
             f"{price:.4f} | {price.lower:.4f} | {spent:.2f} |"
         )
-    yield _OPEN.rstrip()
 
 
 def main(argv: Sequence[str] | None = None) -> str:

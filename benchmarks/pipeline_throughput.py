@@ -53,8 +53,8 @@ def run_job(path: str, output: str, scope: str, workers: int) -> None:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_ldp.pipelines.inputs.sources import ROWS, ReadTable
     from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+    from beam_ldp.release.inputs.sources import ROWS, ReadTable
     from beam_ldp.settings import Shuffling
     from beam_ldp.transforms import PrivateFrequencies
 

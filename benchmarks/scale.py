@@ -224,7 +224,7 @@ def profile(bench: Bench) -> Rows:
             rows.append({"label": step, "needed_for": needed_for, "records": records,
                          "ns_per_record": min(times) / records * 1e9})  # fmt: skip
             print(f"{step}: {rows[-1]['ns_per_record']:.2f} ns", flush=True)
-    stages = "import beam_ldp.transforms, beam_ldp.pipelines.inputs.sources"
+    stages = "import beam_ldp.transforms, beam_ldp.release.inputs.sources"
     rows.append(start("start Python and import Beam", "import apache_beam"))
     rows.append(start("and the stages", stages))
     return rows

@@ -21,8 +21,8 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp.pipelines.inputs.sources import ROWS, ReadTable
 from beam_ldp.randomizers import frequency
+from beam_ldp.release.inputs.sources import ROWS, ReadTable
 from beam_ldp.transforms import (
     Aggregate,
     BoundContributions,

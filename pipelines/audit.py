@@ -17,7 +17,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines.budget import files_at, ledger_option, open_ledger
 from beam_ldp.pipelines.flags import format_option, ledger_errors
-from beam_ldp.pipelines.views.terminal import printable, printed_json
+from beam_ldp.release.terminal import printable, printed_json
 from beam_ldp.wording import number
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.flags import format_option, ledger_errors
-from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
+from beam_ldp.release.terminal import console_beside, printable, printed_json
 from beam_ldp.wording import number, rounded_down
 
 if TYPE_CHECKING:

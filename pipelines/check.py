@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from beam_ldp.pipelines.commands import PROGRAMS, usage_or_none
-from beam_ldp.pipelines.flags import Arguments, read_flags
-from beam_ldp.pipelines.job_files import jobs_to_run
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.job_runs import jobs_to_run
+from beam_ldp.release.commands import PROGRAMS, usage_or_none
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import nearest
+from beam_ldp.settings.usage import Arguments
+
+if TYPE_CHECKING:
+    from beam_ldp.release import checks
 
 DONE, MISUSED = 0, 2
 
@@ -40,20 +45,21 @@ def main(argv: Sequence[str]) -> int:
     if not argv or any(flag in ("-h", "--help", "--help-all") for flag in argv):
         print(HELP, end="")
         return DONE if argv else MISUSED
-    from beam_ldp.pipelines.jobs.lean import load_beam
+    from beam_ldp.fast_start import load_beam
 
     load_beam()
-    from beam_ldp.pipelines import checks
+    from beam_ldp.pipelines import programs
+    from beam_ldp.release import checks
 
     flags, form = _without_format(argv[1:])
     told: dict[str, list[checks.Finding]] = {}
     try:
         for name, given in _jobs(argv[0], flags):
-            told[name] = checks.of_program(name, given)
+            told[name] = programs.checks_of(name, given)
     except SettingError as error:
         told[argv[0]] = [checks.Finding("settings", "refused", str(error), error)]
-    checks.show(told, form)
-    return checks.exit_code([one for found in told.values() for one in found])
+    _show(told, form)
+    return programs.exit_code([one for found in told.values() for one in found])
 
 
 def _jobs(what: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
@@ -77,3 +83,22 @@ def _without_format(flags: Sequence[str]) -> tuple[list[str], str]:
             del rest[i : i + width]
             break
     return rest, form
+
+
+def _show(told: Mapping[str, Sequence[checks.Finding]], form: str) -> None:
+    """The checks of several programs on stdout, as a table each or as one object."""
+    from rich.console import Console
+
+    from beam_ldp.release import checks, terminal
+    from beam_ldp.release.outputs import SCHEMA_VERSION
+
+    if form != "json":
+        for name, found in told.items():
+            Console().print(checks.findings_table(found, f"Checks of {name.replace('_', '-')}"))
+        return
+    every = [
+        {"program": name, **one}
+        for name, found in told.items()
+        for one in checks.findings_as_json(found)
+    ]
+    print(terminal.printed_json({"schema_version": SCHEMA_VERSION, "checks": every}))

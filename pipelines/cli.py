@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 import beam_ldp
-from beam_ldp.pipelines.commands import COMMANDS, click_command
+from beam_ldp.pipelines.flags import click_command
+from beam_ldp.release.commands import COMMANDS
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.flags import format_option
-from beam_ldp.pipelines.views.terminal import printable, printed_json
+from beam_ldp.release.terminal import printable, printed_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -238,7 +238,7 @@ def doctor(
       beam-ldp doctor
       beam-ldp doctor --job-endpoint localhost:8099 --ledger sqlite:///privacy.db
     """
-    from beam_ldp.pipelines.mechanisms import load_mechanisms
+    from beam_ldp.planning.mechanisms import load_mechanisms
 
     try:
         load_mechanisms(places, "frequency")

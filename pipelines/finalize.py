@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from beam_ldp.pipelines.budget import ledger_option, open_ledger
 from beam_ldp.pipelines.flags import format_option, ledger_errors
-from beam_ldp.pipelines.views.terminal import (
+from beam_ldp.release.terminal import (
     logged_as_json,
     printable,
     printed_json,
@@ -21,7 +21,7 @@ from beam_ldp.pipelines.views.terminal import (
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
-    from beam_ldp.pipelines.records.interrupted_runs import InterruptedRun
+    from beam_ldp.release.interrupted_runs import InterruptedRun
     from mlflow_ldp import LoggedRun
 
 DONE, NOT_YET = 0, 1
@@ -105,8 +105,8 @@ def _finalized(
 
 def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) -> int | None:
     """Give back what a lost stream has not used; the exit code, or None if this is no stream."""
-    from beam_ldp.pipelines.outputs import is_local
-    from beam_ldp.pipelines.streams.results import give_back_rest, note_of, run_of
+    from beam_ldp.release.outputs import is_local
+    from beam_ldp.release.streams.results import give_back_rest, note_of, run_of
 
     run_id = run_of(output) if is_local(output) else None
     if run_id is None:
@@ -143,7 +143,7 @@ def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) 
 
 def _leftovers(output: str) -> str:
     """What lies beside an output of which nobody knows whose it is, in a sentence."""
-    from beam_ldp.pipelines.records.interrupted_runs import unknown_leftovers
+    from beam_ldp.release.interrupted_runs import unknown_leftovers
 
     found = unknown_leftovers(output)
     if not found:
@@ -156,7 +156,7 @@ def _leftovers(output: str) -> str:
 
 def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> BudgetLedger | None:
     """Settle a release from its record; the ledger, if it was charged to one."""
-    from beam_ldp.pipelines.records import charging
+    from beam_ldp.release import charging
 
     if record.get("run_id") is None:
         console.print(f"not charged ({escape(str(record.get('charged')))}): nothing to settle")
@@ -212,8 +212,8 @@ def settle_interrupted(
     Returns:
         The exit code so far; None if there is no such run.
     """
-    from beam_ldp.pipelines import outputs
-    from beam_ldp.pipelines.records.interrupted_runs import find_interrupted_runs, unknown_leftovers
+    from beam_ldp.release import outputs
+    from beam_ldp.release.interrupted_runs import find_interrupted_runs, unknown_leftovers
     from beam_ldp.transforms.files import check_store
 
     try:
@@ -260,7 +260,7 @@ def _end(run: InterruptedRun, book: BudgetLedger | None, console: Console) -> in
 
 def _end_uncharged(run: InterruptedRun, say: Any) -> int:
     """What a run left that no ledger knows: published if it was finished, else removed."""
-    from beam_ldp.pipelines.outputs import OutputError
+    from beam_ldp.release.outputs import OutputError
 
     if run.is_finished:
         try:
@@ -299,8 +299,8 @@ def _end_overtaken(run: InterruptedRun, charge: Charge, say: Any) -> int:
 def _publish(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     """Settle and publish what a run had finished, when the ledger or the launcher was lost."""
     from beam_ldp.ledger import BudgetExceededError, LedgerError
-    from beam_ldp.pipelines.outputs import OutputError
-    from beam_ldp.pipelines.records.publishing import take
+    from beam_ldp.release.outputs import OutputError
+    from beam_ldp.release.publishing import take
 
     assert run.record is not None
     try:
@@ -335,7 +335,7 @@ def _is_there(run: InterruptedRun) -> bool:
 
 def _end_reserved(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     from beam_ldp.launcher import Launcher
-    from beam_ldp.pipelines.records import charging
+    from beam_ldp.release import charging
 
     run_id, charge = run.note.run_id, book.charge(run.note.run_id)
     attempt, launcher = run.note.attempt_of(charge), Launcher.of_start(charge)
@@ -388,8 +388,8 @@ def _end_training(run: InterruptedRun, book: BudgetLedger, say: Any) -> int:
     Of ledger, file and checkpoint the one counts that knows of most: an older copy lowers nothing.
     The ledger alone says what a round costs: a file that was changed lowers nothing either.
     """
-    from beam_ldp.pipelines.records.interrupted_runs import RoundsPrice
-    from beam_ldp.pipelines.training.checkpoints import most_begun
+    from beam_ldp.release.interrupted_runs import RoundsPrice
+    from beam_ldp.training.checkpoints import most_begun
 
     run_id, noted = run.note.run_id, run.note.rounds
     charge = book.charge(run_id)
@@ -441,7 +441,7 @@ def _log(
 ) -> tuple[bool, LoggedRun | None]:
     """Log a release once; whether it is there, and where, if that was done now."""
     import mlflow_ldp
-    from beam_ldp.pipelines import outputs
+    from beam_ldp.release import outputs
 
     if not mlflow_ldp.available():
         raise click.UsageError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")

@@ -7,43 +7,19 @@ mistyped `--epsilon` would run with the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import click
 
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.release.commands import COMMANDS, of_others, program_of
 from beam_ldp.settings.fields import SWITCH, Setting, SettingError, read_setting
+from beam_ldp.settings.usage import Arguments, Usage
 
 _COMMAND = TypeVar("_COMMAND", bound=Callable[..., Any])
 NOT_BEAMS = ("dry-run",)  # whose name with an underscore is a flag of Beam's
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """What somebody asked for, before any rule is checked.
-
-    Attributes:
-        settings: by section and field, read; only those that were given.
-        beam_flags: what is left, for Beam.
-    """
-
-    settings: dict[str, dict[str, Any]]
-    beam_flags: list[str]
-
-    def __getitem__(self, home: str) -> dict[str, Any]:
-        return self.settings.get(home, {})
-
-    def action(self, name: str) -> bool:
-        """Whether this `Action` was asked for."""
-        return bool(self[""].get(name))
-
-    def over(self, other: Arguments) -> Arguments:
-        """These settings, and those of `other` that are not among them."""
-        homes = dict.fromkeys([*other.settings, *self.settings])
-        return Arguments({home: {**other[home], **self[home]} for home in homes}, self.beam_flags)
 
 
 def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
@@ -80,9 +56,12 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
 
 
 def _check_left_over(usage: Usage, left_over: list[str]) -> None:
+    for flag in left_over:
+        if why := usage.refuses.get(flag.removeprefix("--")):
+            raise SettingError(f"{flag}: {why}")
     known = [f"--{about.flag}" for _, _, about in usage]
     if usage.runs_on_beam:
-        from beam_ldp.pipelines.jobs.job import check_beam_flags
+        from beam_ldp.release.beam_job import check_beam_flags
 
         check_beam_flags(left_over, known)
         return
@@ -133,35 +112,11 @@ def format_option(command: _COMMAND) -> _COMMAND:
     )(command)  # fmt: skip
 
 
-@contextmanager
-def ledger_errors(
-    usage: type[Exception] = click.UsageError, exceeded: type[Exception] | None = None
-) -> Iterator[None]:
-    """What a ledger refuses becomes an error that says what to do.
+def ledger_errors() -> AbstractContextManager[None]:
+    """What a ledger refuses, as Click says it."""
+    from beam_ldp.release import reserving
 
-    Args:
-        usage: raised if its packages are missing, or it is not there, damaged, or not for this.
-        exceeded: raised if the budget does not allow it; default: the same.
-    """
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-    except ImportError:
-        raise usage(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-    try:
-        yield
-    except BudgetExceededError as error:
-        raise (exceeded or usage)(str(error)) from None
-    except LedgerCorruptedError as error:
-        raise usage(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
-    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise usage(str(error)) from None
+    return reserving.ledger_errors(click.UsageError, click.UsageError)
 
 
 def whole(text: str) -> int:
@@ -214,3 +169,49 @@ def print_help(usage: Usage, argv: Sequence[str]) -> int | None:
         return None
     print(help_text(usage, everything))
     return 0 if argv else 2
+
+
+# Programs and commands --------------------------------------------------------------------------
+
+
+def start(usage: Usage, argv: Sequence[str] | None = None) -> int:
+    """A program on the command line; the exit codes are in its `--help`, shown before Beam loads.
+
+    Workers unpickle what a module defines by the module's own name, which is not that of a module
+    that runs as `__main__`: so that one calls this too.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if (code := print_help(usage, argv)) is not None:
+        return code
+    code = program_of(usage).main(argv)
+    return code
+
+
+def click_command(typed: str) -> click.Command | None:
+    """What the command line runs; None where there is no such command."""
+    command = COMMANDS.get(typed) or of_others().get(typed)
+    if command is None:
+        return None
+    found = command.load()
+    if isinstance(found, click.Command):
+        return found
+
+    @click.command(
+        typed.rsplit(" ", 1)[-1],
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        add_help_option=False,
+        short_help=command.summary,
+        help=command.summary,
+    )
+    @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+    def with_its_own_flags(flags: Sequence[str]) -> None:
+        sys.exit(start(found, flags) if isinstance(found, Usage) else found(list(flags)))
+
+    return with_its_own_flags
+
+
+def part(typed: str) -> click.Command:
+    """A part of a command of ours, such as `ab-test run`."""
+    found = click_command(typed)
+    assert found is not None, typed
+    return found

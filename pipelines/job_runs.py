@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.pipelines.commands import program_of, usage_of
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.job_files import job_schema, jobs_to_run
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.release.commands import program_of, usage_of
+from beam_ldp.release.job_files import job_schema, read_job
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,12 +80,12 @@ def _check_all(jobs: list[tuple[str, Arguments]], console: Console) -> int:
     """Of several releases none is made where another one is refused; the exit code."""
     if any(given.action("print_job") or given.action("only_plan") for _, given in jobs):
         return DONE
-    from beam_ldp.pipelines import checks, programs
+    from beam_ldp.pipelines import programs
 
-    found = [one for name, given in jobs for one in checks.of_program(name, given)]
+    found = [one for name, given in jobs for one in programs.checks_of(name, given)]
     for finding in found:
         if finding.refusal is not None:
-            return programs.failed(console, checks.exit_code(found), f"error: {finding.said}")
+            return programs.failed(console, programs.exit_code(found), f"error: {finding.said}")
     return DONE
 
 
@@ -109,6 +110,35 @@ def _run_as_one_object(jobs: list[tuple[str, Arguments]], console: Console) -> i
     if told:
         print(json.dumps({"schema_version": 1, "jobs": told}, indent=2, ensure_ascii=False))
     return code
+
+
+def jobs_to_run(path: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
+    """What `beam-ldp run` runs, each program with what it is told. Raises SettingError."""
+    flags, only = _without_only(flags)
+    return _only(read_job(path, lambda name: read_flags(usage_of(name), flags)), only)
+
+
+def _without_only(flags: Sequence[str]) -> tuple[list[str], str | None]:
+    """The flags of the program, and the kind of question that `--only` names."""
+    rest, only, expected = list[str](), None, False
+    for flag in flags:
+        if expected or flag.startswith("--only="):
+            only, expected = flag.removeprefix("--only="), False
+        elif flag == "--only":
+            expected = True
+        else:
+            rest.append(flag)
+    return rest, "" if expected else only
+
+
+def _only(jobs: list[tuple[str, Arguments]], only: str | None) -> list[tuple[str, Arguments]]:
+    """The release that is asked for alone, with its own share. Raises SettingError."""
+    if only is None:
+        return jobs
+    kept = [(name, given) for name, given in jobs if name == only.replace("-", "_")]
+    if not kept:
+        raise SettingError(f"--only must be one of {', '.join(name for name, _ in jobs)}")
+    return kept
 
 
 if __name__ == "__main__":

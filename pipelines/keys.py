@@ -58,9 +58,9 @@ def derive(
     \b
     exit codes: 0 done; 2 a flag or a file does not fit
     """
-    from beam_ldp.pipelines.devices.release_file import load_release
-    from beam_ldp.pipelines.views.terminal import printed_json
     from beam_ldp.randomizers.level_keys import LevelKey
+    from beam_ldp.release.devices.release_file import load_release
+    from beam_ldp.release.terminal import printed_json
     from beam_ldp.transforms.device.keyed import read_key
     from beam_ldp.transforms.levels import refinable
 

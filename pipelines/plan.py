@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from beam_ldp.pipelines.commands import usage_of
-from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
-from beam_ldp.pipelines.job_files import read_job
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.flags import print_help, read_flags
 from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS, over_a_job
+from beam_ldp.release.commands import COMMANDS, job_name, usage_of, usage_or_none
+from beam_ldp.release.job_files import read_job
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import EXPECTED_SHARE
+from beam_ldp.settings.usage import Arguments, Usage
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.views.plans import Plans
+    from beam_ldp.release.planned import PlannedRun
 
 HELP = """Usage: beam-ldp plan COMMAND [FLAGS]
        beam-ldp plan JOB [FLAGS]
@@ -66,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     helped = print_help(usage, flags) if usage and (flags or usage is not MECHANISMS) else None
     if helped is not None:
         return helped
-    from beam_ldp.pipelines.records.gates import NothingReleasedError  # half the time of a help
+    from beam_ldp.release.gates import NothingReleasedError  # half the time of a help
 
     console = Console(stderr=True)
     try:
@@ -82,7 +83,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _usage_of(what: str) -> Usage | None:
-    return {"mechanisms": MECHANISMS, "convergence": CONVERGENCE, **PLANS}.get(what)
+    found = {"mechanisms": MECHANISMS, "convergence": CONVERGENCE, **PLANS}.get(what)
+    if found is None and "." not in what and what not in COMMANDS:
+        asked = usage_or_none(job_name(what))  # of another package
+        found = over_a_job(asked) if asked is not None and asked.question else None
+    return found
 
 
 def _run(what: str, flags: list[str]) -> int:
@@ -103,7 +108,7 @@ def _run(what: str, flags: list[str]) -> int:
             f"no plan {what!r}{nearest(what, [*PLANS, *_OTHERS])}; give one of "
             f"{', '.join([*PLANS, *_OTHERS])}, or a job file"
         )
-    jobs = read_job(what, flags, lambda name: over_a_job(usage_of(name)))
+    jobs = read_job(what, lambda name: read_flags(over_a_job(usage_of(name)), flags))
     plans = [plan_of(name.replace("_", "-"), given, usage_of(name)) for name, given in jobs]
     say(plans, jobs[0][1], what)
     return DONE
@@ -117,7 +122,7 @@ def say(plans: Sequence[Plans], given: Arguments, job: str = "") -> None:
         given: what was asked for; what is read of it is the same for all releases.
         job: the file that they come from.
     """
-    from beam_ldp.pipelines.views.terminal import printed_json
+    from beam_ldp.release.terminal import printed_json
 
     asked = given[""]
     workers, price = asked.get("workers"), asked.get("price_per_core_hour")
@@ -145,10 +150,10 @@ def plan_of(kind: str, given: Arguments, usage: Usage) -> Plans:
         "frequency": _frequency, "mean": _mean, "user-mean": _user_mean,
         "heavy-hitters": _heavy_hitters, "train": _train,
     }  # fmt: skip
-    if kind not in makers:
+    if kind not in makers and (kind in COMMANDS or not usage.question):
         raise SettingError(f"a plan is of {', '.join(makers)}, not of {kind}")
     with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
-        return makers[kind](_before_data(given), usage)
+        return makers.get(kind, _any)(_before_data(given), usage)
 
 
 def _before_data(given: Arguments) -> Arguments:
@@ -164,12 +169,71 @@ def _with(given: Arguments, home: str, **told: Any) -> Arguments:
     return Arguments({home: told}, []).over(given)
 
 
+class PlannedLook:
+    """What a plan is told in place of files: sizes of lists, names or number of coordinates.
+
+    Args:
+        question: as it was declared.
+        sized: whether lists are told by their sizes.
+    """
+
+    def __init__(self, question: Any, sized: bool = False) -> None:
+        self.question, self.sized = question, sized
+
+    def domain(self, path: str, other: str) -> Any:
+        """A size, or the list of a file."""
+        from beam_ldp.questions.base import ListSize
+        from beam_ldp.release.inputs.public_lists import load_list
+
+        if self.sized:
+            return ListSize(int(path) + 1, other)
+        return load_list("--domain", path, other, " (see --other-label)")
+
+    def carried(self, domain: Any, other: str = "other") -> Any:
+        """Nothing travels."""
+        return domain
+
+    def columns(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are named."""
+        return named
+
+    def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
+        """Columns that are named, and numbers per person. Raises SettingError."""
+        found = [
+            name.strip()
+            for names in self.question.column
+            for name in names.split(",")
+            if name.strip()
+        ]
+        ranges = self.question.ranges
+        if not found and ranges is not None:
+            found = list(self.ranges(ranges) if isinstance(ranges, str) else ranges)
+        if dimension is not None:
+            return found[:dimension], dimension
+        if not found or any(set(name) & set("*?[") for name in found):
+            raise SettingError("--dimension is missing: how many numbers each person has")
+        return found, len(found)
+
+    def ranges(self, path: str) -> Any:
+        """Of each column, as a file lists them. Raises SettingError."""
+        from beam_ldp.release.job import ranges_in
+
+        return ranges_in(path)
+
+
+def _planned(given: Arguments, usage: Usage, sized: bool = False) -> PlannedRun:
+    """A release before its data. Raises SettingError."""
+    from beam_ldp.release.job import checked_job, declared
+    from beam_ldp.release.planned import PlannedRun
+
+    job = checked_job(usage, given, declared(usage, given))
+    return PlannedRun(usage, job, job.question.bind(job, PlannedLook(job.question, sized)))
+
+
 def _frequency(given: Arguments, usage: Usage) -> Plans:
     """Lists by their sizes, or as files have them; groups by how many there are."""
-    from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
-    from beam_ldp.pipelines.frequencies.plans import plans_for
-    from beam_ldp.pipelines.frequencies.questions import ListSize
-    from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
+    from beam_ldp.pipelines.views.frequency_plans import plans_for
+    from beam_ldp.questions.base import ListSize
 
     sizes, count = given["sizes"].get("domain_size", ()), given["sizes"].get("groups")
     if any(size < 1 for size in sizes):
@@ -181,15 +245,10 @@ def _frequency(given: Arguments, usage: Usage) -> Plans:
         given = _with(given, "question", domain=tuple(map(str, sizes)))
     elif not {"domain", "bins"} & set(given["question"]):
         raise SettingError("--domain-size is missing: how many values the public list has")
-    settings = checked_frequency(_grouped(given), usage)
-    question = settings.question
-    lists: Sequence[Any] = (
-        lists_of(settings)
-        if not sizes
-        else [ListSize(int(size) + 1, question.other) for size in question.domains]
-    )
-    groups = groups_of(settings) if count is None else ListSize(count + 1)
-    return plans_for(FrequencyPlanner(settings, lists, groups))
+    run = _planned(_grouped(given), usage, bool(sizes))
+    if count is not None:
+        run.groups = ListSize(count + 1)
+    return plans_for(run)
 
 
 def _grouped(given: Arguments) -> Arguments:
@@ -211,74 +270,60 @@ def _grouped(given: Arguments) -> Arguments:
 
 
 def _mean(given: Arguments, usage: Usage) -> Plans:
-    from beam_ldp.pipelines.means.choice import MeanPlanner, checked_mean
-    from beam_ldp.pipelines.means.plans import LEAST_ATTACKED, MeanPlans
+    from beam_ldp.pipelines.views.mean_plans import LEAST_ATTACKED, MeanPlans
 
     question = given["question"]
     if not {"radius", "range", "ranges"} & set(question) and question.get("norm") != "binary":
         given = _with(given, "question", radius=1.0)
-    settings = checked_mean(_promised(given, usage), usage)
-    planner = MeanPlanner(settings, *_coordinates(settings.question))
-    attacked = bool(given["sizes"].get("attack"))
-    if attacked and planner.dimension < LEAST_ATTACKED:
+    plans = MeanPlans(_planned(_promised(given, usage), usage), bool(given["sizes"].get("attack")))
+    if plans.attacked and plans.asked.dimension < LEAST_ATTACKED:
         raise SettingError("--attack asks for a direction: --dimension must be >= 2")
-    return MeanPlans(planner, attacked)
+    return plans
 
 
 def _promised(given: Arguments, usage: Usage) -> Arguments:
     """Without a delta only the local promise is planned; a central target needs one."""
-    from beam_ldp.pipelines.means.choice import needed_of_privacy
-    from beam_ldp.pipelines.settings import need
+    from beam_ldp.release.job import need
 
     privacy = given["privacy"]
     if "delta" not in privacy and "epsilon" not in privacy and "local_epsilon" in privacy:
         return _with(given, "privacy", model="local")
-    need(usage, given, *needed_of_privacy(given))
+    if privacy.get("model") != "local":
+        need(usage, given, "privacy.delta")
     return given
 
 
-def _coordinates(question: Any) -> tuple[tuple[str, ...], int]:
-    """Columns that are named, and numbers per person. Raises SettingError."""
-    from beam_ldp.pipelines.means.choice import ranges_in
-
-    columns = tuple(
-        name.strip() for names in question.column for name in names.split(",") if name.strip()
-    )
-    if not columns and question.ranges is not None:
-        ranges = question.ranges
-        columns = tuple(ranges_in(ranges) if isinstance(ranges, str) else ranges)
-    if question.dimension is not None:
-        return columns[: question.dimension], question.dimension
-    if not columns or any(set(name) & set("*?[") for name in columns):
-        raise SettingError("--dimension is missing: how many numbers each person has")
-    return columns, len(columns)
-
-
 def _user_mean(given: Arguments, usage: Usage) -> Plans:
-    from beam_ldp.pipelines.means.user_choice import UserMeanPlanner, checked_user_mean
     from beam_ldp.pipelines.views.plans import Plans
 
     if not given["question"].get("column") and not given["question"].get("ranges"):
         given = _with(given, "question", dimension=given["question"].get("dimension", 1))
-    settings = checked_user_mean(_promised(given, usage), usage)
-    return Plans(UserMeanPlanner(settings, *_coordinates(settings.question)))
+    return Plans(_planned(_promised(given, usage), usage))
 
 
 def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
     from beam_ldp.pipelines.views.plans import Plans
-    from beam_ldp.pipelines.words.choice import WordPlanner, checked_words
+    from beam_ldp.release.job import need
 
-    return Plans(WordPlanner(checked_words(given, usage)))
+    need(usage, given, "privacy.local_epsilon")
+    return Plans(_planned(given, usage))
+
+
+def _any(given: Arguments, usage: Usage) -> Plans:
+    """A release of a question that says itself what is needed."""
+    from beam_ldp.pipelines.views.plans import Plans
+
+    return Plans(_planned(given, usage))
 
 
 def _train(given: Arguments, usage: Usage) -> Plans:
     """Of data that is dealt out, or of so many clients of one's own."""
     from beam_ldp.federated.idx import holds_idx
-    from beam_ldp.pipelines.training.facts import DataFacts, known_facts
-    from beam_ldp.pipelines.training.plans import make_plan
-    from beam_ldp.pipelines.training.settings import check_train, shape_of
-    from beam_ldp.pipelines.training.view import TrainPlans
-    from beam_ldp.pipelines.usage.train import BUNDLED
+    from beam_ldp.pipelines.views.plans import TrainPlans
+    from beam_ldp.training.facts import DataFacts, known_facts
+    from beam_ldp.training.plans import make_plan
+    from beam_ldp.training.settings import check_train, shape_of
+    from beam_ldp.training.usage import BUNDLED
 
     told, clients = dict(given["training"]), given["sizes"].get("clients")
     if clients is None:
@@ -304,9 +349,9 @@ def _train(given: Arguments, usage: Usage) -> Plans:
 
 def list_mechanisms(given: Arguments) -> None:
     """All mechanisms, in their own words. Raises SettingError."""
-    from beam_ldp.pipelines.mechanisms import described, mechanism_of
     from beam_ldp.pipelines.views.plans import mechanism_table
-    from beam_ldp.pipelines.views.terminal import printed_json
+    from beam_ldp.planning.mechanisms import described, mechanism_of
+    from beam_ldp.release.terminal import printed_json
 
     try:
         for place in given["mechanism"].get("name", ()):
@@ -326,8 +371,8 @@ def list_mechanisms(given: Arguments) -> None:
 
 def say_convergence(given: Arguments) -> None:
     """How close a convex training comes. Raises SettingError."""
-    from beam_ldp.pipelines.settings import need
     from beam_ldp.pipelines.views.convergence import Question
+    from beam_ldp.release.job import need
 
     told, privacy = given["convergence"], given["privacy"]
     need(

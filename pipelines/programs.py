@@ -15,15 +15,24 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.flags import Arguments, print_help, read_flags
-from beam_ldp.pipelines.job_files import job_text
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.outputs import OutputError
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.flags import print_help, read_flags
+from beam_ldp.release import checks, runner, terminal
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import program_of as program_named
+from beam_ldp.release.commands import usage_of
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.job_files import job_text
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.outputs import OutputError
+from beam_ldp.release.run import Run, RunResult
+from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+Bind = Callable[[Usage, Arguments], Run]  # a release as it was asked for; raises SettingError
 
 
 @dataclass(frozen=True)
@@ -33,12 +42,14 @@ class Program:
     Attributes:
         usage: the settings that it takes, and its help.
         run: what it does as it was told, with a console for errors; gives the exit code.
-        check: what `beam-ldp check` looks at, a `checks.Job`; raises SettingError.
+        check: what `beam-ldp check` looks at, a `checks.Preflight`; raises SettingError.
+        bind: the release that somebody asked for.
     """
 
     usage: Usage
     run: Callable[[Arguments, Console], int]
     check: Callable[[Arguments], Any]
+    bind: Bind = bound
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """The program on the command line; the exit codes are in its `--help`."""
@@ -84,3 +95,106 @@ def failed(console: Console, code: int, message: str) -> int:
     """Say why, in red; gives the exit code."""
     console.print(f"[red]{escape(message)}[/red]", soft_wrap=True, emoji=False)
     return code
+
+
+def show(result: RunResult, console: Console) -> None:
+    """Tables for people."""
+    result.view.show(console)
+    console.print(price_table(result.record))
+    terminal.say_files(console, result.output, result.view.purposes)
+    if result.bad_rows_file is not None:
+        console.print(
+            f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
+        )
+    terminal.say_logged(console, result.logged)
+
+
+def program_of(
+    usage: Usage,
+    bind: Bind = bound,
+    otherwise: Callable[[Arguments, Console], int | None] = lambda given, console: None,
+) -> Program:
+    """The program that makes a release.
+
+    Args:
+        usage: its settings, whose question says what is asked.
+        bind: the release as it was asked for.
+        otherwise: what it does where no single release is asked for, such as a stream; the exit
+            code, or None where one is.
+    """
+
+    def run(given: Arguments, console: Console) -> int:
+        code = otherwise(given, console)
+        return run_and_show(bind(usage, given), given, console) if code is None else code
+
+    def check(given: Arguments) -> checks.Preflight:
+        return checks.Preflight.of(bind(usage, given), given.beam_flags)
+
+    return Program(usage, run, check, bind)
+
+
+def run_and_show(run: Run, given: Arguments, errors: Console) -> int:
+    """A release; what came out on stdout, everything else on `errors`."""
+    result = runner.execute(run, given.beam_flags, errors)
+    if result is not None and run.job.output.format == "json":
+        print(terminal.printed_json(runner.as_json(result)))
+    elif result is not None:
+        show(result, Console())
+    return DONE
+
+
+def run_flags(
+    program: Program,
+    flags: Sequence[str],
+    console: Console,
+    truth: Any = None,
+    shown: bool = True,
+    bind: Bind | None = None,
+) -> tuple[int, RunResult | None]:
+    """A release by flags: its exit code, and the result where there is one.
+
+    Args:
+        program: which.
+        flags: as on the command line.
+        console: where progress, warnings and errors go, and the tables where `shown`.
+        truth: what the estimate should be, where that is known.
+        shown: print the result too.
+        bind: the release, where it is not the program's own.
+    """
+    found: list[RunResult] = []
+    asked = bind or program.bind
+
+    def run(given: Arguments, console: Console) -> int:
+        result = runner.execute(asked(program.usage, given), given.beam_flags, console, truth)
+        if result is not None:
+            found.append(result)
+            if shown:
+                show(result, console)
+        return DONE
+
+    try:
+        given = read_flags(program.usage, flags)
+    except SettingError as error:
+        return refused(program.usage, console, error), None
+    code = Program(program.usage, run, program.check).as_told(given, console)
+    return code, (found[0] if code == DONE and found else None)
+
+
+def checks_of(name: str, given: Arguments) -> list[checks.Finding]:
+    """The checks of a program, by its name in job files, as it was told."""
+    try:
+        job = program_named(usage_of(name)).check(given)
+    except checks.REFUSALS as error:
+        return [checks.Finding("settings", "refused", str(error), error)]
+    return [
+        checks.Finding("settings", "ok", "each is known, and they fit together"),
+        *checks.findings(job),
+    ]
+
+
+def exit_code(found: Sequence[checks.Finding]) -> int:
+    """What the run itself would end with, as far as checks can tell: at the first refusal."""
+    refused = [one.refusal for one in found if one.refusal is not None]
+    if not refused:
+        return DONE
+    return NOTHING_RELEASED if isinstance(refused[0], NothingReleasedError) else MISUSED

@@ -5,7 +5,6 @@ The same program as `python -m beam_ldp.pipelines.randomize`.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,25 +17,25 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.checks import Job, check_first, say_checks
-from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
 from beam_ldp.pipelines.devices.recovery import new_key
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
-from beam_ldp.pipelines.devices.values import MANY, DeviceValues, check
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
-from beam_ldp.pipelines.jobs import job, results, watch
-from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.devices.values import DeviceValues, check
+from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import DONE, Program
-from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, say_left_out
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.randomize import USAGE
-from beam_ldp.pipelines.views import terminal
+from beam_ldp.questions.means import PublishedShares
+from beam_ldp.release import beam_job as job
+from beam_ldp.release import job_monitor as watch
+from beam_ldp.release import outputs, terminal
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.charging import NoCharge
+from beam_ldp.release.checks import Preflight, check_first, say_checks
+from beam_ldp.release.devices.release_file import RELEASE_FILE
+from beam_ldp.release.gates import NothingReleasedError, gate_bad_rows, say_left_out
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import (
     DeviceSide,
     WriteMemoizedReports,
@@ -53,17 +52,17 @@ _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
 
 
-def _check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError."""
     return _told(check(given), given.beam_flags)
 
 
-def _told(device: DeviceValues, flags: Sequence[str]) -> Job:
+def _told(device: DeviceValues, flags: Sequence[str]) -> Preflight:
     """What is checked first: nothing is charged here, it is where the reports are collected."""
     randomizer = device.release.terms.randomizer
     asked = device.release.asked
-    promised = asked.epsilon if isinstance(asked, DeviceSharesQuestion) else None
-    told = Job.of(device.program, Choice(randomizer, MANY, None, math.nan), flags)
+    promised = asked.epsilon if isinstance(asked, PublishedShares) else None
+    told = Preflight.of(device.run, flags)
     told = replace(told, epsilon=promised, ask=None, is_logged=False)
     return replace(told, local_epsilon=randomizer.local_epsilon)
 
@@ -76,7 +75,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
         JobError: if the job fails.
         NothingReleasedError: if nothing was written.
     """
-    folder = outputs.OutputFolder(device.settings.output.folder)
+    folder = outputs.OutputFolder(device.job.output.folder)
     check_first(_told(device, beam_flags), console)
     device.begin()
     with new_key(device):
@@ -87,7 +86,7 @@ def _made(
     device: DeviceValues, beam_flags: Sequence[str], folder: outputs.OutputFolder, console: Console
 ) -> dict[str, Any]:
     """The reports of devices whose flags and key are in order."""
-    settings, terms = device.settings, device.release.terms
+    settings, terms = device.job, device.release.terms
     randomizer = terms.randomizer
     console.print(
         f"{type(randomizer).__name__}, local epsilon {promise(randomizer.local_epsilon)}, "
@@ -144,14 +143,14 @@ def _made(
 
 def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console: Console) -> Any:
     """The pipeline, to its end."""
-    settings, terms = device.settings, device.release.terms
+    settings, terms = device.job, device.release.terms
     try:
         pipeline = beam.Pipeline(
             options=PipelineOptions(job.pipeline_flags(settings, list(beam_flags)))
         )
     except ValueError as error:
         raise SettingError(str(error)) from None
-    table = device.program.read(pipeline)
+    table = pipeline | "Read" >> device.run.table
     place, rows = f"{staging}/{_REPORTS}", table[ROWS]
     if device.readers is not None:
         values = device.side.values(rows)
@@ -182,14 +181,14 @@ def _promised(device: DeviceValues) -> float | None:
     return terms.randomizer.local_epsilon if alone else None
 
 
-def _warnings(settings: Settings[Any], device: DeviceValues) -> list[str]:
+def _warnings(settings: Job, device: DeviceValues) -> list[str]:
     local = device.release.terms.randomizer.local_epsilon
     if device.readers is not None:
         local = device.readers.levels[0]
     found = []
     if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
-    elif isinstance(asked := device.release.asked, DeviceSharesQuestion):
+    elif isinstance(asked := device.release.asked, PublishedShares):
         found.append(
             "local epsilon is infinite: an envelope holds all shares of one person, and whoever "
             "sees it reads the vector almost exactly. Send it to a collector who is trusted, and "
@@ -243,7 +242,7 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
     """Say what was written."""
     for warning in done["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    if device.settings.output.format == "json":
+    if device.job.output.format == "json":
         print(terminal.printed_json(done))
     else:
         show(done, Console())
@@ -252,8 +251,8 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
 def _as_told(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file. Raises as `check` and `execute` do."""
     device = check(given)
-    if device.settings.only_plan:
-        say_checks(_told(device, given.beam_flags), device.settings.output.format)
+    if device.job.only_plan:
+        say_checks(_told(device, given.beam_flags), device.job.output.format)
         return DONE
     report(device, execute(device, given.beam_flags, console), console)
     return DONE

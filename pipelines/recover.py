@@ -15,8 +15,8 @@ from beam_ldp.settings import SettingError
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.devices.recovery import Recovered
-    from beam_ldp.pipelines.devices.release_file import ReleaseFile
     from beam_ldp.randomizers.domain import Domain
+    from beam_ldp.release.devices.release_file import ReleaseFile
 
 SCHEMA_VERSION = 1
 COLUMNS = ("user_id", "value", "note")
@@ -61,7 +61,7 @@ def recover(form: str, **told: Any) -> None:
     exit codes: 0 done; 2 a flag or an input is wrong, nothing was read;
                 3 none of these people has a report in these files, nothing was written
     """
-    from beam_ldp.pipelines.outputs import OutputError
+    from beam_ldp.release.outputs import OutputError
 
     try:
         code, done = _recovered(**told)
@@ -84,9 +84,9 @@ def _recovered(
     """Exit code, and what was done. Raises SettingError, OutputError."""
     from beam_ldp import log_events
     from beam_ldp.pipelines.devices import recovery
-    from beam_ldp.pipelines.inputs.public_lists import load_list
-    from beam_ldp.pipelines.outputs import create_private
     from beam_ldp.pipelines.programs import DONE, NOTHING_RELEASED
+    from beam_ldp.release.inputs.public_lists import load_list
+    from beam_ldp.release.outputs import create_private
 
     agreed, values = _agreed(release), load_list("--domain", domain, other_label)
     if values.digest.hex() != agreed.terms.identity.values:
@@ -120,7 +120,7 @@ def _recovered(
 
 
 def _agreed(path: str) -> ReleaseFile:
-    from beam_ldp.pipelines.devices.release_file import load_release
+    from beam_ldp.release.devices.release_file import load_release
 
     agreed = load_release(path)
     if not (agreed.recoverable and agreed.terms.identity.key):
@@ -152,8 +152,8 @@ def _key(path: str, agreed: ReleaseFile) -> bytes:
 
 def _consenting(path: str) -> list[str]:
     """Ids of the people who consented, each once."""
-    from beam_ldp.pipelines.inputs.public_lists import read_public, why
     from beam_ldp.randomizers.identity import canonical_id
+    from beam_ldp.release.inputs.public_lists import read_public, why
 
     try:
         lines = read_public(path).decode("utf-8-sig").splitlines()
@@ -199,7 +199,7 @@ def _no_formula(text: str) -> str:
 def _say(done: dict[str, Any], form: str) -> None:
     """Numbers of people; never who they are, nor what they said."""
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json(done))
         return

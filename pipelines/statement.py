@@ -65,7 +65,7 @@ def statement(output: str, registry: bool, form: str, **told: Any) -> None:
 
 
 def _say(text: str, record: dict[str, Any], form: str) -> None:
-    from beam_ldp.pipelines.views.terminal import printed_json
+    from beam_ldp.release.terminal import printed_json
 
     print(printed_json(record) if form == "json" else text.rstrip())
 

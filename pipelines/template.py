@@ -16,59 +16,57 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.jobs.job import pipeline_flags
-from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.records.reserving import ledger_url
+from beam_ldp.pipelines.programs import DONE, MISUSED, Bind
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.release.beam_job import pipeline_flags
+from beam_ldp.release.binding import bound
+from beam_ldp.release.reserving import ledger_url
+from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Usage
 from beam_ldp.transforms.files import paths_matching
 
 STAGED = ".staged"
 
 
-def build(
-    program: type[Question[Any]], argv: Sequence[str]
-) -> tuple[beam.Pipeline, Question[Any], str]:
-    """`(pipeline, question, folder)`: the job, not started, and where it will leave its results.
+def build(usage: Usage, argv: Sequence[str], bind: Bind = bound) -> tuple[beam.Pipeline, Run, str]:
+    """`(pipeline, run, folder)`: the job, not started, and where it will leave its results.
 
     Raises:
         SettingError: if a flag is wrong, a ledger is named, or the folder holds results already.
     """
-    given = read_flags(program.usage, argv)
-    question = program.of(given)
-    settings = question.settings
-    if ledger_url(settings) is not None:
+    given = read_flags(usage, argv)
+    run = bind(usage, given)
+    if ledger_url(run.job) is not None:
         raise SettingError(
             "a template cannot charge a ledger, which must grant the budget before data is read: "
-            f"run `beam-ldp {program.name}`, or give --no-ledger"
+            f"run `beam-ldp {usage.name}`, or give --no-ledger"
         )
-    folder = settings.output.folder.rstrip("/") + STAGED
+    folder = run.job.output.folder.rstrip("/") + STAGED
     if paths_matching(f"{folder}/*/*", or_none=True):
         raise SettingError(f"{folder} holds the results of a job: finish it, or remove the folder")
-    pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, given.beam_flags)))
-    question.stages(pipeline, question.choose()).write(folder)
-    return pipeline, question, folder
+    pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(run.job, given.beam_flags)))
+    run.stages(pipeline).write(folder)
+    return pipeline, run, folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the job, hand it to the runner, say how to finish it."""
     console = Console(stderr=True)
     try:
-        pipeline, question, folder = build(Frequency, sys.argv[1:] if argv is None else argv)
+        pipeline, run, folder = build(USAGE, sys.argv[1:] if argv is None else argv)
     except SettingError as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return MISUSED
     pipeline.run()
     console.print(
-        f"when the job is done: beam-ldp {question.name} (the same flags) --staged {folder}",
+        f"when the job is done: beam-ldp {run.name} (the same flags) --staged {folder}",
         markup=False,
         soft_wrap=True,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import mlflow_ldp
-from beam_ldp.pipelines.jobs.lean import load_mlflow
+from beam_ldp.fast_start import load_mlflow
 from mlflow_ldp.runs import LoggedRun, RunLog
 
 Steps = Iterable[tuple[int, Mapping[str, float]]]

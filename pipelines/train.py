@@ -18,25 +18,27 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.accounting.prices import Price
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.checks import Job, check_first, say_checks
-from beam_ldp.pipelines.commands import start
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.inputs.sources import (
+from beam_ldp.pipelines.flags import start
+from beam_ldp.pipelines.programs import DONE, Program
+from beam_ldp.release import outputs, terminal
+from beam_ldp.release.checks import Preflight, check_first, say_checks
+from beam_ldp.release.inputs.sources import (
     InputFileError,
     RowReader,
     find_all_files,
     format_of,
 )
-from beam_ldp.pipelines.programs import DONE, Program
-from beam_ldp.pipelines.records.reserving import would_grant
-from beam_ldp.pipelines.training.charge import charged, refuse_where_local
-from beam_ldp.pipelines.training.checkpoints import Resumed, job_of, resume
-from beam_ldp.pipelines.training.facts import known_facts
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.settings import TrainSettings, check_train
-from beam_ldp.pipelines.training.view import (
+from beam_ldp.release.reserving import would_grant
+from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
+from beam_ldp.training.charge import charged, refuse_where_local
+from beam_ldp.training.checkpoints import Resumed, job_of, resume
+from beam_ldp.training.facts import known_facts
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.plans import make_plan
+from beam_ldp.training.settings import TrainSettings, check_train
+from beam_ldp.training.usage import USAGE
+from beam_ldp.training.view import (
     TrainingResult,
     as_json,
     plan_as_json,
@@ -44,9 +46,6 @@ from beam_ldp.pipelines.training.view import (
     say_plan,
     show,
 )
-from beam_ldp.pipelines.usage.train import USAGE
-from beam_ldp.pipelines.views import terminal
-from beam_ldp.settings import SettingError
 from beam_ldp.wording import many, verb
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def execute(
         folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite, token)
     _hush()
     with console.status("loading TensorFlow and data"):
-        from beam_ldp.pipelines.training.clients import load_clients
+        from beam_ldp.training.clients import load_clients
 
         clients, facts = load_clients(settings)
     if resumed is not None:
@@ -106,7 +105,7 @@ def execute(
     if folder is None:
         _say_dry_run(plan, told, _flows(plan, console))
         return None
-    from beam_ldp.pipelines.training import run as train_run
+    from beam_ldp.training import run as train_run
     from tff_adapters.compat import workers_ended
 
     console.print(plan_line(plan), style="dim", highlight=False)
@@ -134,13 +133,13 @@ def execute(
         )
 
 
-def _check(given: Arguments) -> Job:
+def _check(given: Arguments) -> Preflight:
     """What `beam-ldp check` looks at. Raises SettingError, and NothingReleasedError
     where the target does not allow one round."""
     return _told(check_train(given))[0]
 
 
-def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
+def _told(settings: TrainSettings) -> tuple[Preflight, TrainingPlan | None]:
     """What is checked first: the columns of files; of images that are dealt out, a plan."""
     if not settings.dealt:
         return _job_of_files(settings), None
@@ -157,10 +156,10 @@ def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
             settings, worst, local_event=plan.round_price.sent_in(rounds), schedule=True
         )
 
-    return Job(settings, local_epsilon=local, epsilon=float(price), ask=ask), plan
+    return Preflight(settings, local_epsilon=local, epsilon=float(price), ask=ask), plan
 
 
-def _say_dry_run(plan: TrainingPlan, told: Job, flows: Sequence[Flow] | None) -> None:
+def _say_dry_run(plan: TrainingPlan, told: Preflight, flows: Sequence[Flow] | None) -> None:
     """The plan and the checks, on stdout. Raises what a run would."""
     form = plan.settings.output.format
     if form != "json":
@@ -168,7 +167,7 @@ def _say_dry_run(plan: TrainingPlan, told: Job, flows: Sequence[Flow] | None) ->
     say_checks(told, form, plan_as_json(plan, flows))
 
 
-def _job_of_files(settings: TrainSettings) -> Job:
+def _job_of_files(settings: TrainSettings) -> Preflight:
     question = settings.question
     try:
         paths = [path for path, _ in find_all_files([question.data])]
@@ -176,7 +175,7 @@ def _job_of_files(settings: TrainSettings) -> Job:
         raise SettingError(f"--data {error}") from None
     form = format_of(paths[0])
     if form not in ("csv", "parquet"):  # of TFRecord nothing says what is in it
-        return Job(settings)
+        return Preflight(settings)
     named = [name for name in question.features if not has_magic(name)]  # patterns match any
     columns = (*named, question.label or "")
     wanted = dict.fromkeys(named, USAGE.flag_of("training.features"))
@@ -187,7 +186,7 @@ def _job_of_files(settings: TrainSettings) -> Job:
     found = replace(
         settings, files=tuple(paths), source=replace(settings.source, format=form)
     )  # fmt: skip
-    return Job(found, wanted, reader)
+    return Preflight(found, wanted, reader)
 
 
 def _hush() -> None:
@@ -198,7 +197,7 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
     """What a round of the plan lets leave a client."""
     _hush()
     with console.status("reading what leaves a client"):
-        from beam_ldp.pipelines.training.learners import flows_of_plan
+        from beam_ldp.training.learners import flows_of_plan
 
         return flows_of_plan(plan)
 

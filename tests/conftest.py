@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import os
 import shutil
 import signal
 import sqlite3
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,15 @@ import hypothesis
 import psutil
 import pytest
 
-from tests import beam_memory, confirmed
+from tests import beam_memory, confirmed, mlflow_memory
 from tests.engines.fixtures import engine, engine_named, engine_options  # noqa: F401
+from tests.made_once import MadeOnce
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
 REQUIRED = "BEAM_LDP_REQUIRE_TOOLS"  # set by `.ci/run`
-RECORDS = "beam_ldp.pipelines.records.record"
+SECONDS = "BEAM_LDP_SECONDS"  # set by `make test`: a file
+RECORDS = "beam_ldp.release.record"
 LIMIT_SECONDS = 300
 LONG_LIMIT_SECONDS = 900
 
@@ -34,6 +39,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
+_SECONDS: dict[str, float] = {}
+_TAKEN = [sum(os.times()[:4])]
 _STATE = tempfile.mkdtemp(prefix="beam-ldp-state-")  # not the home of whoever runs the tests
 os.environ["XDG_STATE_HOME"] = _STATE
 os.environ.pop("BEAM_LDP_ANCHORS", None)
@@ -44,7 +51,17 @@ def state_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """The user's state of one test: ledgers are copied between tests, as between machines."""
     place = Path(_STATE, hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16])
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    mlflow_memory.remember()
     return place
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """What is made once in a session, whichever worker needs it first."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
+    root.mkdir(exist_ok=True)
+    return MadeOnce(root)
 
 
 def pytest_configure() -> None:
@@ -93,6 +110,37 @@ def pytest_collection_finish() -> None:
         confirmed.install()
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """What this process and its children took of a processor since the report before."""
+    report = yield
+    took, _TAKEN[:] = sum(os.times()[:4]) - _TAKEN[0], [sum(os.times()[:4])]
+    report.cpu_seconds = took
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Of each file; of another process, xdist sends it along."""
+    file = report.nodeid.partition("::")[0]
+    _SECONDS[file] = _SECONDS.get(file, 0.0) + getattr(report, "cpu_seconds", 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What tests take of a processor, by room. Where `make` says so, `.ci/changed.py` reads it."""
+    rooms = Counter[str]()
+    for file, taken in _SECONDS.items():
+        rooms["/".join(file.split("/")[:2])] += taken  # type: ignore[assignment]
+    if sum(rooms.values()) > 60:
+        said = ", ".join(f"{room} {taken:,.0f}" for room, taken in rooms.most_common())
+        terminalreporter.write_line(f"{sum(rooms.values()):,.0f} seconds of a processor: {said}")
+    if wanted := os.environ.get(SECONDS):
+        place = config.rootpath / wanted
+        before = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+        place.parent.mkdir(exist_ok=True)
+        rounded = {file: round(taken, 1) for file, taken in (before | _SECONDS).items()}
+        place.write_text(json.dumps(rounded, indent=0, sort_keys=True), "utf-8")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import apache_beam as beam
@@ -16,9 +18,11 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from tests import beam_memory
 from tests.conftest import LIMIT_SECONDS
+from tests.made_once import MadeOnce
 from tests.pipelines.conftest import DRAWN
 from tests.warm import run_warm, warm_commands
 
+ROOT = Path(__file__).resolve().parents[1]
 SEEN = beam.DoFn.StateParam(ReadModifyWriteStateSpec("seen", VarIntCoder()))
 
 
@@ -122,3 +126,35 @@ def test_a_test_of_pictures_has_them_drawn():
     of_pictures = re.compile(r"\bplot_\w+\(|imread|matplotlib\.image")
     files = (Path(__file__).parent / "pipelines").glob("test_*.py")
     assert {path.stem for path in files if of_pictures.search(path.read_text("utf-8"))} <= DRAWN
+
+
+@pytest.mark.exact
+def test_what_is_made_once_is_made_by_the_first_and_anew_where_that_failed(tmp_path: Path) -> None:
+    """By name, whichever process asks: here two that have only the folder in common."""
+    one, other = MadeOnce(tmp_path), MadeOnce(tmp_path)
+    assert one.made("a", lambda: [1, 2]) == other.made("a", lambda: [3]) == [1, 2]
+    assert other.made("b", lambda: [3]) == [3]
+
+    def fill(folder: Path, text: str = "whole") -> None:
+        assert list(folder.iterdir()) == []
+        (folder / "file").write_text(text)
+        if text != "whole":
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        one.folder("c", lambda folder: fill(folder, "half"))
+    assert (other.folder("c", fill) / "file").read_text() == "whole"
+    assert one.folder("c", pytest.fail) == other.folder("c", pytest.fail)
+
+
+@pytest.mark.exact
+def test_seconds_of_a_processor_are_written_beside_those_of_other_files(tmp_path: Path) -> None:
+    """Of a worker, which has no terminal."""
+    kept = tmp_path / "seconds.json"
+    kept.write_text('{"tests/other.py": 7.0}')
+    file = "tests/packaging/test_fetch_data.py"
+    order = [sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider", file]
+    variables = os.environ | {"BEAM_LDP_SECONDS": str(kept)}
+    subprocess.run(order, cwd=ROOT, env=variables, check=True, capture_output=True)
+    told = json.loads(kept.read_text("utf-8"))
+    assert set(told) == {file, "tests/other.py"} and 0 < told[file] < 60

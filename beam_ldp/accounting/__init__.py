@@ -11,9 +11,10 @@ on those below it:
   (by Rényi orders, or by the `loss_curves` of each) and at least. `central` knows dp-accounting's
   own events.
 * `shuffle`: one release. `one_release` is what a mechanism's release is called and its price,
-  `solving` any unknown or many at once; `mean_price` is for several messages per person, on top of
-  `multi_message`; `heterogeneous` for people of several budgets, and for reports with a delta;
-  `split_and_mix` for shares that nothing but the shuffle protects.
+  `solving` any unknown or many at once; `report_curves` its hockey sticks; `mean_price` is for
+  several messages per person, on top of `multi_message`; `heterogeneous` for people of several
+  budgets, and for reports with a delta; `split_and_mix` for shares that nothing but the shuffle
+  protects.
 * `lower`: a price with what stands beside it, and floors under every price, for a mechanism and for
   all of a local epsilon.
 * `reports` and `shares` say what ran and who hides whom, `events` say it to dp-accounting, and

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.bit_counts import Bit, block_ends, sizes_that_matter
 from beam_ldp.accounting.divergences.crowd_sizes import CrowdSizes, of_groups
 from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
@@ -151,7 +152,7 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
         raise verify.Refuted(_SAMPLED_COLUMNS)
     if [(one["kind"], times) for one, times in parts] == [("ShuffledDpEvent", 1)]:
         for epsilon in epsilons:
-            yield from (head | found for found in _shuffled(parts, epsilon))
+            yield from (head | found for found in _shuffled(parts, epsilon, delta))
         return
     if any(one.get("local_event", {}).get("public_groups", 1) > 1 for one, _ in parts):
         raise verify.Refuted(_IN_GROUPS)
@@ -162,12 +163,20 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
         raise verify.Refuted(_BY_LENGTH)
 
 
-def _shuffled(event: Leaves, epsilon: float) -> Iterator[dict[str, Any]]:
+def _shuffled(event: Leaves, epsilon: float, delta: float) -> Iterator[dict[str, Any]]:
     for choice in _choices(event[0][0]):
         (part,) = verify.parts_of(event, [choice])
+        told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
+        if part.bit and part.sizes:
+            few = {"crowds": _sizes_of_bits(event[0][0], part, epsilon)}
+            each = [part._replace(crowd=size) for size in few["crowds"]]
+            if all(blocks := [_blocks(one, epsilon) for one in each]):
+                bits = {"parts": [choice | few], "tilts": blocks, "smoothing": _SMOOTHINGS[0]}
+                yield told | bits
+        elif part.bit and (blocks := _blocks(part, epsilon, delta - float(part.chance))):
+            yield told | {"tilts": blocks, "smoothing": _SMOOTHINGS[0]}
         tilts = [_text(_tilt(side, epsilon)) for side in _sides(part)]
         for smoothing in _SMOOTHINGS:
-            told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
             yield told | {"tilts": tilts, "smoothing": smoothing}
 
 
@@ -178,14 +187,25 @@ def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
         return [{}]
     crowd: dict[str, Any] = {}
     if one is not local and local["public_groups"] > 1:
-        honest, groups = one["num_reports"] - one["num_fakes"], local["public_groups"]
-        sizes = of_groups(honest, groups)
-        assert isinstance(sizes, CrowdSizes)
-        crowd["crowds"] = list(sizes.sizes)
+        crowd["crowds"] = list(_sizes(one).sizes)
     if one.get("sampling") in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS) and one["num_fakes"]:
         crowd["crowd"] = _honest_drawn(one)
     own = local["pair"] is not None and local["pair"][1] % 2 == 1 and local["messages"] == 1
     return [{"any_randomizer": anybody} | crowd for anybody in ([False, True] if own else [True])]
+
+
+def _sizes(one: dict[str, Any]) -> CrowdSizes:
+    """Of a person's own public group."""
+    found = of_groups(one["num_reports"] - one["num_fakes"], one["local_event"]["public_groups"])
+    assert isinstance(found, CrowdSizes)
+    return found
+
+
+def _sizes_of_bits(one: dict[str, Any], part: Part, epsilon: float) -> list[int]:
+    """Those of which it matters what a bit costs in just so many."""
+    sizes = _sizes(one)
+    some = sizes_that_matter(_bits(part)[0], sizes, np.array([epsilon]))[:, 0]
+    return [size for size, matters in zip(sizes.sizes, some) if matters]
 
 
 def _honest_drawn(one: dict[str, Any]) -> int:
@@ -211,6 +231,22 @@ def _honest_drawn(one: dict[str, Any]) -> int:
 
 def _sides(part: Part) -> list[Part]:
     return [part._replace(table=side) for side in verify.sides(part.table)]
+
+
+def _blocks(part: Part, epsilon: float, delta: float | None = None) -> list[Any]:
+    """What proves it of a bit, for each direction: see `verify.bits_delta`; empty if too long."""
+    share = float(part.share * part.rate)
+    inner = math.log1p(math.expm1(epsilon) / share)
+    goal = None if delta is None else delta / share
+    found = [block_ends(bit, part.crowd, inner, goal) for bit in _bits(part)]
+    return [] if None in found else found
+
+
+def _bits(part: Part) -> list[Bit]:
+    """Each direction of a table of two reports."""
+    _, first, second = max((f / s, f, s) for f, s, _ in part.table)
+    bits = [Bit(float(first), float(second))]
+    return bits if first + second == 1 else [*bits, Bit(float(1 - second), float(1 - first))]
 
 
 def _tilt(part: Part, epsilon: float) -> float:
@@ -311,7 +347,9 @@ def _knots(part: Part, negligible: float, grid: _Grid) -> list[list[str]]:
         loss = min(max(loss + step, loss * (1 + grid.growth)), top) if found else 0.0
         at = _text(loss)
         inner = math.log1p(math.expm1(float(at)) / float(part.share))
-        tilts = [] if part.shift else [_text(_tilt(side, inner)) for side in _sides(part)]
+        tilts: list[Any] = _blocks(part, float(at)) if part.bit else []
+        if not (tilts or part.shift):
+            tilts = [_text(_tilt(side, inner)) for side in _sides(part)]
         height = part.delta(Fraction(at), tilts, grid.smoothing)
         found.append([at, _text(height), *tilts])
     return _convex(found)

@@ -91,6 +91,8 @@ def _encode(value: Any) -> Any:
             fields = {key: told for key, told in fields.items() if key not in _WHERE_KNOWN}
         if fields.get("telling_groups", 0) is None:
             del fields["telling_groups"]
+        if not fields.get("outputs", 1):
+            del fields["outputs"]
         return {"kind": name, **fields}
     if isinstance(value, (list, tuple)):
         return [_encode(item) for item in value]

@@ -20,8 +20,8 @@ import numpy as np
 from dp_accounting import NeighboringRelation
 
 from beam_ldp.accounting.composition.accountant import ShuffleAccountant
-from beam_ldp.accounting.composition.curve_losses import STEPS_PER_DEVIATION
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
+from beam_ldp.accounting.divergences.curve_losses import STEPS_PER_DEVIATION
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages

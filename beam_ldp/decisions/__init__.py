@@ -1,8 +1,8 @@
 """Decisions from randomized answers: experiments (A/B tests) and bandits.
 
 A room that hangs on by its commands and names; nothing else in the library imports it. From below:
-`experiments` and `bandits` are mathematics alone, `stages` the Beam stages, `commands` what
-`beam-ldp ab-test` and `beam-ldp bandit` run.
+`experiments` and `bandits` are mathematics alone, `outcomes` and `rewards` what people are asked,
+`stages` the Beam stages; above them stands what `beam-ldp ab-test` and `beam-ldp bandit` run.
 """
 
 from __future__ import annotations
@@ -13,23 +13,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_ldp.decisions.experiments.arms import (
         ArmCounts,
+        SimpleDesign,
         arms_design,
         chi_square_p_value,
         holm,
+        simple_design,
     )
-    from beam_ldp.decisions.experiments.channel import BitChannel, randomize_scores
+    from beam_ldp.decisions.experiments.channel import (
+        BitChannel,
+        LeastPeople,
+        least_people,
+        randomize_scores,
+    )
     from beam_ldp.decisions.experiments.compound import (
         NotSeparable,
         Separation,
         separate_hulls,
         separate_sets,
     )
-    from beam_ldp.decisions.experiments.designing import design_compound, design_experiment
-    from beam_ldp.decisions.experiments.lower_bounds import LeastPeople, least_people
-    from beam_ldp.decisions.experiments.plan import ExperimentPlan
-    from beam_ldp.decisions.experiments.simple import SimpleDesign, simple_design
+    from beam_ldp.decisions.experiments.plan import (
+        ExperimentPlan,
+        design_compound,
+        design_experiment,
+    )
     from beam_ldp.decisions.experiments.verdict import ArmComparison, ExperimentVerdict, decide
-    from beam_ldp.decisions.stages.outcomes import PrivateExperiment, decide_releases
+    from beam_ldp.decisions.stages import PrivateExperiment, decide_releases
 
 __all__ = [
     "ArmComparison",
@@ -58,15 +66,19 @@ __all__ = [
 
 # Help of the commands waits for no SciPy, and mathematics for no Beam.
 _HOMES = {
-    "experiments.arms": ("ArmCounts", "arms_design", "chi_square_p_value", "holm"),
-    "experiments.channel": ("BitChannel", "randomize_scores"),
+    "experiments.arms": (
+        "ArmCounts",
+        "SimpleDesign",
+        "arms_design",
+        "chi_square_p_value",
+        "holm",
+        "simple_design",
+    ),
+    "experiments.channel": ("BitChannel", "LeastPeople", "least_people", "randomize_scores"),
     "experiments.compound": ("NotSeparable", "Separation", "separate_hulls", "separate_sets"),
-    "experiments.designing": ("design_compound", "design_experiment"),
-    "experiments.lower_bounds": ("LeastPeople", "least_people"),
-    "experiments.plan": ("ExperimentPlan",),
-    "experiments.simple": ("SimpleDesign", "simple_design"),
+    "experiments.plan": ("ExperimentPlan", "design_compound", "design_experiment"),
     "experiments.verdict": ("ArmComparison", "ExperimentVerdict", "decide"),
-    "stages.outcomes": ("PrivateExperiment", "decide_releases"),
+    "stages": ("PrivateExperiment", "decide_releases"),
 }
 
 

@@ -209,6 +209,7 @@ class Ball:
             value=hadamard_back(scale * estimate.value, self.dimension, signs),
             standard_error=np.full(self.dimension, error),
             mean_squared_error=scale**2 * estimate.mean_squared_error,
+            skewness=float(np.max(estimate.skewness)) / math.sqrt(self.num_coordinates),
             bias_bound=scale * math.sqrt(self.num_coordinates) * estimate.bias_bound,
             expected_bias=scale * math.sqrt(self.num_coordinates) * estimate.expected_bias,
         )

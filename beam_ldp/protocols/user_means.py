@@ -38,7 +38,7 @@ from beam_ldp.protocols.spaces import Concentration, Space
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import AnyIds, ReleaseIdentity, UserIds, canonical_ids, digest_of
-from beam_ldp.randomizers.mean.base import WORST_CASE, ErrorBars, MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -325,7 +325,9 @@ class UserMean(RoundsPlan):
         half = 1.0 if self.search is None else min(1.0, self.search.half_width)
         found = Found((-half,) * size, (half,) * size, self.failure_probability, searched)
         state = RoundTwo(self, found)
-        return state.finish_error(np.zeros(size), np.sqrt(self.final.variance(final)), final)
+        return state.finish(
+            MeanEstimate(np.zeros(size), np.sqrt(self.final.variance(final)), final)
+        )
 
     def config_digest(self) -> bytes:
         """16 bytes that identify the plan and all its parameters."""
@@ -490,31 +492,18 @@ class RoundTwo:
         The error is about the people of both rounds. Its interval includes what outliers can move
         by being clipped, and leaves out of its level the probability that round one failed.
         """
-        return self.finish_error(
-            estimate.value, estimate.standard_error, estimate.num_users, estimate.error_bars
-        )
-
-    def finish_error(
-        self,
-        value: np.ndarray,
-        error: np.ndarray,
-        num_users: int,
-        error_bars: ErrorBars = WORST_CASE,
-    ) -> MeanEstimate:
-        """As `finish`, from an estimate in [-1, 1] and its standard error."""
         half = self._half_width
-        variance = (half * error) ** 2
+        variance, num_users = (half * estimate.standard_error) ** 2, estimate.num_users
         if self.protocol.split == "users":  # those asked stand for those who were asked before
             others = self.found.num_users
             variance = variance + self._spread * others / (num_users * (num_users + others))
-        centred = MeanEstimate(
-            self._centre + half * value,
-            np.sqrt(variance),
-            num_users,
+        centred = replace(
+            estimate,
+            value=self._centre + half * estimate.value,
+            standard_error=np.sqrt(variance),
             mean_squared_error=float(variance.sum()),
             bias_bound=self._bias,
             failure_probability=self.found.failure_probability,
-            error_bars=error_bars,
         )
         return self.protocol.space.restore(centred)
 

@@ -162,7 +162,7 @@ class ListEncoder(ColumnEncoder):
 
     @cached_property
     def _loaded(self) -> Callable[[Column], Encoded]:
-        domain = self.listed.load()
+        domain = loaded(self.listed)
         if self.size is not None:
             check_domain_size(domain.size, self.size)
         if isinstance(domain, Bins):
@@ -171,7 +171,13 @@ class ListEncoder(ColumnEncoder):
 
     @property
     def shown(self) -> dict[str, Any]:
-        return {"domain": self.listed.describe()}
+        described = getattr(self.listed, "describe", None)
+        return {"domain": described() if described else f"{loaded(self.listed).size} values"}
+
+
+def loaded(listed: Any) -> Any:
+    """A public list that is at hand, or is read where it is used."""
+    return listed.load() if hasattr(listed, "load") else listed
 
 
 def check_domain_size(size: int, expected: int) -> None:

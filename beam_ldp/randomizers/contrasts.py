@@ -22,6 +22,7 @@ from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling, check_sampling
 from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.intervals import NORMAL, Difference
 
 # Exact variances and covariances of what a frequency oracle estimates ---------------------
 #
@@ -179,10 +180,13 @@ def difference_of(first: Estimate, second: Estimate) -> Estimate:
     of both.
     """
     _check_alike(first, second)
+    one, two = first.raw, second.raw
+    normal = one.rule == two.rule == NORMAL
     return Estimate(
-        first.raw.value - second.raw.value,
-        np.hypot(first.raw.standard_error, second.raw.standard_error),
+        one.value - two.value,
+        np.hypot(one.standard_error, two.standard_error),
         min(first.num_users, second.num_users),
+        rule=NORMAL if normal else Difference(one, two),
     )
 
 

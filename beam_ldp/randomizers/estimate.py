@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.intervals import NORMAL, IntervalRule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,7 @@ class Estimate:
         num_users: users whose reports were received.
         steps: names of the post-processing steps applied, oldest first.
         raw: the unbiased estimate that the steps started from (itself where there were none).
+        rule: how intervals follow, where its maker knows more than the standard error.
     """
 
     value: np.ndarray
@@ -46,6 +47,7 @@ class Estimate:
     num_users: int
     steps: tuple[str, ...] = ()
     _raw: Estimate | None = field(default=None, repr=False, compare=False)
+    rule: IntervalRule = field(default=NORMAL, repr=False, compare=False)
 
     @property
     def raw(self) -> Estimate:
@@ -54,7 +56,10 @@ class Estimate:
     def confidence_interval(
         self, level: float = 0.95, *, simultaneous: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Interval of the unbiased value: normal approximation, `(low, high)`.
+        """Interval of the unbiased value, `(low, high)`.
+
+        That of the `rule`: of frequencies a rule that holds for few people and rare values too, and
+        stays within what is possible; else the normal approximation (see `intervals`).
 
         Args:
             level: probability of covering the truth, in (0, 1).
@@ -64,9 +69,8 @@ class Estimate:
         """
         check_fraction("level", level)
         miss = (1 - level) / (max(1, self.value.size) if simultaneous else 1)
-
-        half_width = -special.ndtri(miss / 2) * self.raw.standard_error
-        return self.raw.value - half_width, self.raw.value + half_width
+        raw = self.raw
+        return raw.rule.interval(raw.value, raw.standard_error, miss)
 
     def to_counts(self) -> Estimate:
         """The same estimate in numbers of users instead of fractions of them."""
@@ -77,6 +81,7 @@ class Estimate:
             value=self.value * scale,
             standard_error=self.standard_error * scale if scale else self.standard_error,
             _raw=raw,
+            rule=self.rule.scaled(scale) if scale else self.rule,
         )
 
     def to_pandas(self, labels: object = None, level: float = 0.95) -> pd.DataFrame:

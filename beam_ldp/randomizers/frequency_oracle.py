@@ -11,6 +11,7 @@ import numpy as np
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.intervals import NORMAL, IntervalRule, SupportRule
 from beam_ldp.randomizers.local_randomizer import LocalRandomizer, Sampling, check_sampling
 
 MAX_DOMAIN_SIZE = 1 << 31
@@ -162,7 +163,20 @@ class FrequencyOracle(LocalRandomizer):
             return Estimate(nothing, np.full(self.domain_size, np.inf), 0)
         value = self.frequencies(statistic, num_users)
         variance = self._estimated_variance(statistic, value, num_users, sampling)
-        return Estimate(value, np.sqrt(variance), num_users)
+        rule = self._interval_rule(statistic, num_users, sampling)
+        return Estimate(value, np.sqrt(variance), num_users, rule=rule)
+
+    def _interval_rule(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> IntervalRule:
+        """What intervals follow from: of a pure oracle, the counts of reports that support a value;
+        of others the normal approximation, unless they know better."""
+        try:
+            p, q = self.support_probabilities
+        except NotImplementedError:
+            return NORMAL
+        people = num_users if sampling == "fixed" else None
+        return SupportRule(num_users, people, (p, 0.0), (q, 0.0))
 
     def _estimated_variance(
         self, statistic: np.ndarray, value: np.ndarray, num_users: int, sampling: Sampling

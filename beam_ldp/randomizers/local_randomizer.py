@@ -239,6 +239,15 @@ class LocalRandomizer(ReportFormat):
             return ShufflePair.clones(self.local_epsilon)
         return ShufflePair.two_level(*levels[:4])
 
+    @property
+    def sends_bits(self) -> bool:
+        """Whether each message is one of two reports, about the same for everybody.
+
+        And by no value is one of them likelier, or less likely, than by the two values of the pair
+        (of message columns: of `message_pairs`). Where people are in public groups, within a group.
+        """
+        return False
+
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         """Concrete pairs of datasets for lower bounds of the shuffled price; none unless known."""
         levels = self.two_levels

@@ -14,6 +14,7 @@ import numpy as np
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency_oracle import MAX_USERS, FrequencyOracle
+from beam_ldp.randomizers.intervals import NORMAL, Joined
 from beam_ldp.randomizers.local_randomizer import (
     CONFIG_VERSION,
     ExtraWords,
@@ -173,7 +174,8 @@ class Questions(LocalRandomizer):
             error = estimate.standard_error
             if sampling == "fixed":
                 error = np.hypot(error, draw_error(estimate.value, count, num_users))
-            found.append(replace(estimate, standard_error=error, num_users=num_users))
+            rule = estimate.rule.among(num_users)
+            found.append(replace(estimate, standard_error=error, num_users=num_users, rule=rule))
         return tuple(found)
 
     @abstractmethod
@@ -189,13 +191,21 @@ class Questions(LocalRandomizer):
             np.concatenate([part.value for part in parts]),
             np.concatenate([part.standard_error for part in parts]),
             num_users,
+            rule=Joined(tuple((part.value.size, part.rule) for part in parts)),
         )
 
     def split(self, estimate: Estimate) -> tuple[Estimate, ...]:
         """What `estimate` gave, question by question."""
         cuts = np.cumsum(self.domain_sizes)[:-1]
-        both = zip(np.split(estimate.value, cuts), np.split(estimate.standard_error, cuts))
-        return tuple(Estimate(value, error, estimate.num_users) for value, error in both)
+        rules = estimate.rule.parts if isinstance(estimate.rule, Joined) else ()
+        parts = zip(
+            np.split(estimate.value, cuts),
+            np.split(estimate.standard_error, cuts),
+            [rule for _, rule in rules] or [NORMAL] * len(self.oracles),
+        )
+        return tuple(
+            Estimate(value, error, estimate.num_users, rule=rule) for value, error, rule in parts
+        )
 
     def variance(
         self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"

@@ -13,8 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
+from beam_ldp.questions.forging import forged_in_rounds, forged_list, forged_said, mechanism_of
 from beam_ldp.randomizers.estimate import readable
-from beam_ldp.release.forging import forged_in_rounds, forged_list, forged_said, mechanism_of
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 from beam_ldp.wording import factor, many, number, promise, rounded_down
 

@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.questions.columns import IntegerDomain
+from beam_ldp.questions.frequencies import Frequencies
+from beam_ldp.questions.means import Means
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.collector.panes import SlidingSums
 from beam_ldp.transforms.collector.release_rows import (
@@ -27,7 +29,7 @@ from beam_ldp.transforms.collector.side import (
 )
 from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
 from beam_ldp.transforms.device.bounding import BoundContributions
-from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors, EncodeWords
 from beam_ldp.transforms.device.side import DeviceSide, Randomize, Reports
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
@@ -45,14 +47,13 @@ from beam_ldp.transforms.elements.blocks import (
 from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.elements.windows import WindowRules
 from beam_ldp.transforms.levels import AtLevel, RandomizeForLevels
-from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
 from beam_ldp.transforms.shuffler.shuffle import Shuffle
 from beam_ldp.transforms.shuffler.sums import MismatchError
 from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteReports
 from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_shuffled_reports
 
 if TYPE_CHECKING:
-    from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
+    from beam_ldp.transforms.heavy_hitters import PrivateHeavyHitters
     from beam_ldp.transforms.odometer import PerPersonFilter
     from beam_ldp.transforms.questions import (
         BinQuestion,
@@ -60,21 +61,19 @@ if TYPE_CHECKING:
         LevelsQuestion,
         ListQuestion,
         PrivateQuestions,
-        SurveyQuery,
     )
     from beam_ldp.transforms.user_means import PrivateUserMean
 
 _LATER = {  # by name, the module that is loaded on first use
     "BinQuestion": "questions",
     "EncodeQuestions": "questions",
-    "EncodeWords": "heavy_hitters",
     "LevelsQuestion": "questions",
     "ListQuestion": "questions",
     "PerPersonFilter": "odometer",
     "PrivateHeavyHitters": "heavy_hitters",
     "PrivateQuestions": "questions",
     "PrivateUserMean": "user_means",
-    "SurveyQuery": "questions",
+    "Survey": "questions",
 }
 
 __all__ = [
@@ -93,13 +92,13 @@ __all__ = [
     "EncodeWords",
     "EstimateFrequencies",
     "EstimateMean",
-    "FrequencyQuery",
+    "Frequencies",
     "FrequencyRow",
     "IntegerDomain",
     "LeveledBlock",
     "LevelsQuestion",
     "ListQuestion",
-    "MeanQuery",
+    "Means",
     "MeanRow",
     "MismatchError",
     "PerPersonFilter",
@@ -117,7 +116,7 @@ __all__ = [
     "Releases",
     "ReportBlock",
     "Reports",
-    "SurveyQuery",
+    "Survey",
     "Shuffle",
     "ShuffledBlock",
     "ShuffledSum",

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import apache_beam as beam
 
 from beam_ldp.protocols.rounds import RoundsPlan
+from beam_ldp.questions.base import Asked
 from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
+from beam_ldp.questions.frequencies import Frequencies
+from beam_ldp.questions.means import Means
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import (
@@ -29,13 +32,7 @@ from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.device.side import DeviceSide, Reports, Waiting
 from beam_ldp.transforms.elements.portable import PortableDomain, check_min_reports
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
-from beam_ldp.transforms.queries import (
-    BadLists,
-    BadNumbers,
-    FrequencyQuery,
-    MeanQuery,
-    Query,
-)
+from beam_ldp.transforms.queries import encode, estimator, reduce, split
 from beam_ldp.transforms.rounds import AskRounds
 
 if TYPE_CHECKING:
@@ -47,6 +44,8 @@ if TYPE_CHECKING:
 
 
 AUTO: Literal["auto"] = "auto"
+BadLists = Literal["dead_letter", "other"]
+BadNumbers = Literal["dead_letter", "zero"]
 
 
 class HowReleased(TypedDict, total=False):
@@ -96,7 +95,8 @@ class PrivateEstimate(beam.PTransform):
 
     In: rows, as the question's encoder takes them. Out: one `Release` per window; with groups one
     `(group, Release)` per group and window. It is a collection, so that stages can follow it, with
-    attributes: `withheld`, a collection of `WithheldRelease`; `bad_rows`, one of `BadRowBlock`;
+    attributes: `whole`, the same before releases are parted by question; `withheld`, a collection
+    of `WithheldRelease`; `bad_rows`, one of `BadRowBlock`;
     `persons`, blocks of values with every person once (None where each row is a person); `traces`,
     where noise is memoized, `Trace`s of who sent which report.
 
@@ -136,7 +136,7 @@ class PrivateEstimate(beam.PTransform):
     def __init__(
         self,
         randomizer: LocalRandomizer | RoundsPlan | Literal["auto"],
-        question: Query,
+        question: Asked,
         *,
         people: People = People(),
         shuffle: Shuffling = Shuffling(),
@@ -163,8 +163,8 @@ class PrivateEstimate(beam.PTransform):
         self._min_reports = gate.least(None)
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
         check_promise("randomizer", chosen.local_epsilon, noise, privacy)
-        reduce = question.reduce(chosen)
-        if self._budget is not None and reduce is None:
+        reduced = reduce(question, chosen)
+        if self._budget is not None and reduced is None:
             _check_people(self._budget, people)
         unit = unit_of(privacy_unit, self._budget)
         identity = release_identity(
@@ -173,7 +173,7 @@ class PrivateEstimate(beam.PTransform):
             values_digest=lambda: question.digest(chosen),
             people=people,
             noise=noise,
-            bounding=bounding_of(people, unit) if reduce is None else all_rows_of(people),
+            bounding=bounding_of(people, unit) if reduced is None else all_rows_of(people),
             privacy_unit=unit,
             budget=self._budget,
         )
@@ -185,11 +185,10 @@ class PrivateEstimate(beam.PTransform):
         if isinstance(chosen, RoundsPlan):
             self.identity = identity
             self.randomizer = chosen if identity is None else chosen.for_release(identity)
-            encode = question.encode(chosen, people)
             self._halves = AskRounds(
                 self.randomizer,
-                encode,
-                reduce,
+                encode(question, chosen, people),
+                reduced,
                 people=people,
                 noise=noise,
                 shuffle=gate,
@@ -204,17 +203,17 @@ class PrivateEstimate(beam.PTransform):
         own, self.identity = of_release(chosen, identity)
         self.randomizer = own
         device = DeviceSide(
-            question.encode(own, people),
+            encode(question, own, people),
             own,
             noise=NoiseSource.told(noise, self.identity, permanent=permanent),
             one_each=drawn,
             windows=windows,
         )
-        estimator = question.estimator(
-            own, self._min_reports, sampling=self.sampling, permanent=permanent
+        estimate = estimator(
+            question, own, self._min_reports, sampling=self.sampling, permanent=permanent
         )
         collector = CollectorSide(
-            own, estimator, shuffle=gate, groups=people.groups, windows=windows
+            own, estimate, shuffle=gate, groups=people.groups, windows=windows
         )
         self._halves = AskOnce(device, collector)
 
@@ -233,7 +232,8 @@ class PrivateEstimate(beam.PTransform):
                 grouped=self._people.groups is not None,
                 question=self._question.name,
             )
-        releases = self._question.split(self.randomizer, found.releases)
+        releases = split(self._question, self.randomizer, found.releases)
+        releases.whole = found.releases
         releases.withheld = named(found.withheld, self._question.name)
         releases.bad_rows = made.bad_rows
         releases.persons, releases.traces = made.persons, made.traces
@@ -295,7 +295,8 @@ class PrivateFrequencies(PrivateEstimate):
         max_value_bytes: int = MAX_VALUE_BYTES,
         **how: Unpack[HowReleased],
     ) -> None:
-        asked = FrequencyQuery(domain, column, question, bad_rows, max_value_bytes)
+        listed = None if domain is None else PortableDomain.of(domain)
+        asked = Frequencies(listed, column, question, bad_rows, max_value_bytes)
         super().__init__(randomizer, asked, **how)
 
 
@@ -350,7 +351,7 @@ class PrivateMean(PrivateEstimate):
         bad_rows: BadNumbers = "dead_letter",
         **how: Unpack[HowReleased],
     ) -> None:
-        super().__init__(randomizer, MeanQuery(columns, ranges, question, bad_rows), **how)
+        super().__init__(randomizer, Means(columns, ranges, question, bad_rows), **how)
 
 
 def check_promise(name: str, promised: float, noise: Noise, privacy: Privacy | None) -> None:
@@ -394,12 +395,12 @@ def unit_of(privacy_unit: str, budget: ChargeTo | None) -> str:
 
 
 def chosen_for(
-    question: Query,
+    question: Asked,
     randomizer: LocalRandomizer | RoundsPlan | Literal["auto"],
     privacy: Privacy | None,
     expected_users: float | None,
     least: int,
-) -> LocalRandomizer | RoundsPlan:
+) -> Any:
     """The mechanism that is given, or the one that "auto" stands for: its target is met by the
     `least` reports that are released.
 
@@ -419,7 +420,7 @@ def chosen_for(
     if privacy.allow_over_target and privacy.epsilon is None:
         raise ValueError("privacy: allow_over_target needs epsilon, the target to exceed")
     share = privacy.hiding_share(privacy.expected_users, least)
-    return question.plan(replace(privacy, honest_fraction=share))
+    return question.mechanism(replace(privacy, honest_fraction=share))
 
 
 def with_least(

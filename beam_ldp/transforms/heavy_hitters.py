@@ -2,77 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_ldp.protocols.heavy_hitters import HeavyHitters
-from beam_ldp.questions.encoders import WordEncoder
-from beam_ldp.settings import People, Privacy, Shuffling
-from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode import Encode
-from beam_ldp.transforms.queries import BadLists, Query, check_plan
+from beam_ldp.questions.heavy_hitters import HeavyWords
+from beam_ldp.settings import Shuffling
+from beam_ldp.transforms.composite import BadLists, HowReleased, PrivateEstimate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class EncodeWords(Encode):
-    """Turns rows into `ValueBlock`s of words, as rows of bits: `Encode` with a code.
-
-    A word that is longer than the protocol finds becomes one that nobody finds. A row that is no
-    word (missing column, null, wrong type, undecodable text, more than 4,096 bytes) is a bad row.
-    Out: `ValueBlock`s of uint64 `(n, words of 64 bits of a code)`.
-
-    Args:
-        protocol: which says the code.
-        column: name of the column with the word; None where elements are words.
-        people: as in `EncodeRows`.
-        bad_rows: "dead_letter" as said; "other" turns them into a word that nobody finds, and
-            leaves no trace of them; rows without a user id are bad rows in both.
-    """
-
-    def __init__(
-        self,
-        protocol: HeavyHitters,
-        column: str | None = None,
-        *,
-        people: People = People(),
-        bad_rows: BadLists = "dead_letter",
-    ) -> None:
-        encoder = WordEncoder(None if column is None else (column,), protocol.code)
-        super().__init__(encoder, people=people, bad_rows=bad_rows)
-
-
-@dataclass(frozen=True)
-class WordsQuery(Query):
-    """Which words many people hold.
-
-    Attributes:
-        column: with the word; None where elements are words.
-        name: for the record.
-        bad_rows: as in `EncodeWords`.
-    """
-
-    column: str | None = None
-    name: str = ""
-    bad_rows: BadLists = "dead_letter"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        named = self.column or self.name
-        return (named,) if named else ()
-
-    def digest(self, randomizer: Any) -> bytes:
-        return b""  # the plan says all that is public
-
-    def check(self, randomizer: Any) -> None:
-        check_plan(randomizer, HeavyHitters)
-
-    def plan(self, privacy: Privacy) -> Any:
-        raise ValueError("protocol must be given: plan_heavy_hitters makes it")
-
-    def encoder(self, randomizer: Any) -> WordEncoder:
-        return WordEncoder(None if self.column is None else (self.column,), randomizer.code)
 
 
 class PrivateHeavyHitters(PrivateEstimate):
@@ -112,4 +50,4 @@ class PrivateHeavyHitters(PrivateEstimate):
     ) -> None:
         if how.get("shuffle", Shuffling()).output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        super().__init__(protocol, WordsQuery(column, question, bad_rows), **how)
+        super().__init__(protocol, HeavyWords(column, question, bad_rows), **how)

@@ -1,146 +1,39 @@
-"""Several questions to each person: lists of values, bins of numbers, levels of a tree."""
+"""Several questions to each person: rows to answers, and one release about all of them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
-import apache_beam as beam
-
-from beam_ldp.questions.columns import MAX_VALUE_BYTES, IntegerDomain
-from beam_ldp.questions.encoders import (
-    LevelsEncoder,
-    ListEncoder,
-    SurveyEncoder,
-    check_domain_size,
+from beam_ldp.questions.columns import MAX_VALUE_BYTES
+from beam_ldp.questions.surveys import (
+    BinQuestion,
+    ColumnQuestion,
+    LevelsQuestion,
+    ListQuestion,
+    Survey,
+    encoder_of,
 )
-from beam_ldp.randomizers.domain import Bins, Domain
-from beam_ldp.randomizers.hierarchy import Hierarchy
-from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
+from beam_ldp.settings import People
+from beam_ldp.transforms.composite import BadLists, HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.encode import Encode
-from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer
-from beam_ldp.transforms.elements.stages import expect
-from beam_ldp.transforms.queries import BadLists, Query, target_of
+from beam_ldp.transforms.elements.portable import PortableDomain
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
-# What a person is asked, and rows as indices of the answers ----------------------------------
-
-
-class _AboutAList(ABC):
-    """A question whose answer is an index of a public list, or of bins."""
-
-    column: str
-    question: str
-
-    @property
-    @abstractmethod
-    def listed(self) -> PortableDomain:
-        """The list."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The name of each index that it gives."""
-        return (self.question or self.column,)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Values of each index, `other` included; the list is read for it."""
-        return (self.listed.load().size,)
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that identify the list, which is read for them."""
-        return self.listed.digest
-
-    def check(self, sizes: Sequence[int | None]) -> None:
-        """A ValueError if a list that is at hand is not of the size that is expected."""
-        listed, (size,) = self.listed, sizes
-        if size is not None:
-            listed.check_size(size)
-
-    def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> ListEncoder:
-        """Of the column."""
-        return ListEncoder((self.column,), self.listed, max_bytes, *sizes)
+__all__ = [
+    "BinQuestion", "EncodeQuestions", "LevelsQuestion", "ListQuestion", "PrivateQuestions"
+]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ListQuestion(_AboutAList):
-    """A question about a value of a public list.
-
-    Attributes:
-        column: with the value.
-        domain: the list, as `EncodeRows` takes it.
-        question: its public name; default: the column.
-    """
-
-    column: str
-    domain: Domain | IntegerDomain | PortableDomain | str | Path
-    question: str = ""
-
-    @property
-    def listed(self) -> PortableDomain:
-        return PortableDomain.of(self.domain)
-
-
-@dataclass(frozen=True)
-class BinQuestion(_AboutAList):
-    """A question about a number: in which public bin it lies, or in none (`other`)."""
-
-    column: str
-    bins: Bins
-    question: str = ""
-
-    @property
-    def listed(self) -> PortableDomain:
-        return PortableDomain(self.bins)
-
-
-@dataclass(frozen=True)
-class LevelsQuestion:
-    """A question about a number for each level of a tree over bins."""
-
-    column: str
-    tree: Hierarchy
-    question: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The name of each index that it gives, coarsest level first."""
-        name = self.question or self.column
-        return tuple(f"{name}, {size} parts" for size in self.tree.sizes)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Parts at each level."""
-        return tuple(self.tree.sizes)
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that identify the bins and the tree over them."""
-        return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
-
-    def check(self, sizes: Sequence[int | None]) -> None:
-        """A ValueError if levels are not of the sizes that are expected."""
-        for own, size in zip(self.sizes, sizes):
-            if size is not None:
-                check_domain_size(own, size)
-
-    def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> LevelsEncoder:
-        """Of the column."""
-        return LevelsEncoder((self.column,), self.tree)
-
-
-ColumnQuestion = ListQuestion | BinQuestion | LevelsQuestion
+def carried(question: ColumnQuestion) -> ColumnQuestion:
+    """A question whose list travels to workers."""
+    if isinstance(question, ListQuestion):
+        return replace(question, domain=PortableDomain.of(question.domain))
+    return question
 
 
 class EncodeQuestions(Encode):
@@ -168,91 +61,8 @@ class EncodeQuestions(Encode):
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_sizes: Sequence[int] | None = None,
     ) -> None:
-        encoder = encoder_of(questions, max_value_bytes, domain_sizes)
+        encoder = encoder_of([*map(carried, questions)], max_value_bytes, domain_sizes)
         super().__init__(encoder, people=people, bad_rows=bad_rows)
-
-
-def encoder_of(
-    questions: Sequence[ColumnQuestion],
-    max_value_bytes: int,
-    domain_sizes: Sequence[int] | None,
-) -> SurveyEncoder:
-    """The encoder of `EncodeQuestions`. Raises ValueError."""
-    if not questions:
-        raise ValueError("questions must hold at least one question")
-    names = [name for question in questions for name in question.names]
-    if len(set(names)) < len(names):
-        raise ValueError("questions must have different names")
-    if domain_sizes is not None and len(domain_sizes) != len(names):
-        raise ValueError(
-            f"questions must give one index per oracle: {len(names)} for {len(domain_sizes)}"
-        )
-    sizes, parts = iter(domain_sizes or ()), []
-    for question in questions:
-        own = [next(sizes, None) for _ in question.names]
-        question.check(own)
-        parts.append(question.encoder(max_value_bytes, own))
-    return SurveyEncoder.of(parts, names)
-
-
-# One release about all of them ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SurveyQuery(Query):
-    """How often each answer to each of several questions occurs.
-
-    Attributes:
-        questions: what is asked, in the order of the oracles.
-        bad_rows, max_value_bytes: as in `EncodeRows`.
-    """
-
-    questions: tuple[ColumnQuestion, ...]
-    bad_rows: BadLists = "dead_letter"
-    max_value_bytes: int = MAX_VALUE_BYTES
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The question of each oracle."""
-        return tuple(name for question in self.questions for name in question.names)
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """All of it."""
-        return ", ".join(self.names)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(question.column for question in self.questions)
-
-    def digest(self, randomizer: Any) -> bytes:
-        return digest_of(*(question.digest for question in self.questions))
-
-    def check(self, randomizer: Any) -> None:
-        if not isinstance(randomizer, Questions):
-            raise TypeError(
-                f"randomizer must be OneQuestion or EveryQuestion, got {type(randomizer).__name__}"
-            )
-
-    def plan(self, privacy: Privacy) -> Questions:
-        from beam_ldp.planning.questions import plan_questions
-
-        sizes = [size for question in self.questions for size in question.sizes]
-        best = plan_questions(
-            int(privacy.expected_users or 0),
-            sizes,
-            max_local_epsilon=privacy.local_limit,
-            **target_of(privacy),
-        )[0]
-        if best.randomizer is None or best.excluded:
-            raise ValueError(f"no mechanism fits: {best.excluded}")
-        return best.randomizer
-
-    def encoder(self, randomizer: Any) -> SurveyEncoder:
-        return encoder_of(self.questions, self.max_value_bytes, randomizer.domain_sizes)
-
-    def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
-        return releases | "Split questions" >> SplitQuestions(randomizer, self.names)
 
 
 class PrivateQuestions(PrivateEstimate):
@@ -308,53 +118,5 @@ class PrivateQuestions(PrivateEstimate):
         max_value_bytes: int = MAX_VALUE_BYTES,
         **how: Unpack[HowReleased],
     ) -> None:
-        asked = SurveyQuery(tuple(questions), bad_rows, max_value_bytes)
+        asked = Survey(tuple(map(carried, questions)), bad_rows, max_value_bytes)
         super().__init__(randomizer, asked, **how)
-
-
-@dataclass(eq=False, repr=False)
-class SplitQuestions(beam.PTransform):
-    """One `Release` per question of a release that is about several.
-
-    In: `Release`s of `EstimateFrequencies(randomizer)`, with or without keys. Out: likewise.
-
-    Args:
-        randomizer: `OneQuestion` or `EveryQuestion`.
-        names: of the questions.
-    """
-
-    randomizer: Questions
-    names: Sequence[str]
-
-    def __post_init__(self) -> None:
-        if len(self.names) != len(self.randomizer.oracles):
-            raise ValueError(f"names must hold one name for each of {len(self.randomizer.oracles)}")
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        element = expect("SplitQuestions", pcoll, Release, task="frequency")
-        doer = _Split(PortableRandomizer(self.randomizer), tuple(self.names), element.keyed)
-        return pcoll | "Split" >> beam.ParDo(doer).with_output_types(element.of(Release))
-
-
-@dataclass(eq=False)
-class _Split(beam.DoFn):
-    carried: PortableRandomizer
-    names: tuple[str, ...]
-    keyed: bool
-
-    def process(self, element: Any) -> Iterator[Any]:
-        key, release = element if self.keyed else (None, element)
-        randomizer = self.carried.randomizer
-        assert isinstance(randomizer, Questions)
-        for part in split_release(randomizer, release, self.names):
-            yield (key, part) if self.keyed else part
-
-
-def split_release(randomizer: Questions, release: Release, names: Sequence[str]) -> list[Release]:
-    """The questions of one release; also for programs that hold it outside a pipeline."""
-    estimates = randomizer.split(release.estimate)
-    answers: list[tuple[int, ...]] = [(n,) for n in release.answers] or [()] * len(estimates)
-    return [
-        replace(release, question=name, estimate=estimate, answers=answered)
-        for name, estimate, answered in zip(names, estimates, answers)
-    ]

@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_ldp.protocols import UserMean
-from beam_ldp.questions.encoders import VectorEncoder
-from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.person_means import MeanPerPerson
-from beam_ldp.transforms.queries import BadNumbers, Query, check_plan
+from beam_ldp.questions.user_means import UserMeans
+from beam_ldp.settings import People
+from beam_ldp.transforms.composite import BadNumbers, HowReleased, PrivateEstimate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-@dataclass(frozen=True)
-class UserMeanQuery(Query):
-    """What the mean of people's means is.
-
-    Attributes:
-        names: the columns, as `EncodeVectors` takes them; None where elements are vectors.
-        name: for the record.
-        bad_rows: as in `EncodeVectors`.
-    """
-
-    names: str | Sequence[str] | None = None
-    name: str = ""
-    bad_rows: BadNumbers = "dead_letter"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        named = self.names or self.name
-        return tuple(name for name in ((named,) if isinstance(named, str) else named) if name)
-
-    def digest(self, randomizer: Any) -> bytes:
-        ranges = randomizer.space.ranges
-        return b"" if ranges is None else bytes(ranges.digest)
-
-    def check(self, randomizer: Any) -> None:
-        check_plan(randomizer, UserMean)
-
-    def plan(self, privacy: Privacy) -> Any:
-        raise ValueError("protocol must be given: plan_user_mean makes it")
-
-    def encoder(self, randomizer: Any) -> VectorEncoder:
-        space = randomizer.space
-        return VectorEncoder.of(self.names, space.dimension, space.ranges, False)
-
-    def reduce(self, plan: Any) -> MeanPerPerson:
-        return MeanPerPerson(plan.space)
 
 
 class PrivateUserMean(PrivateEstimate):
@@ -108,4 +67,4 @@ class PrivateUserMean(PrivateEstimate):
     ) -> None:
         if columns is not None and how.get("people", People()).id is None:
             raise ValueError("people.id must name the column that says whose row it is")
-        super().__init__(protocol, UserMeanQuery(columns, question, bad_rows), **how)
+        super().__init__(protocol, UserMeans(columns, None, question, bad_rows), **how)

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 import numpy as np
 
-from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.settings import People
 from beam_ldp.transforms.device.bounding import BoundContributions
+from beam_ldp.transforms.device.encode import EncodeWords
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import Values
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock
 from beam_ldp.transforms.elements.stages import window_bounds
-from beam_ldp.transforms.heavy_hitters import EncodeWords
-from beam_ldp.transforms.queries import BadLists
 from beam_ldp.transforms.rounds import AssignRoles
+
+if TYPE_CHECKING:
+    from beam_ldp.protocols.heavy_hitters import HeavyHitters
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class WordsOfLevel:
     column: str | None
     people: People
     noise: NoiseSource
-    bad_rows: BadLists = "dead_letter"
+    bad_rows: Literal["dead_letter", "other"] = "dead_letter"
 
     def values(self, rows: beam.PCollection) -> Values:
         """As `DeviceSide.values`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import sys
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
@@ -26,6 +27,7 @@ DIGITS, BITS = 60, 128  # of a Decimal, and of a fixed-point number: in units of
 CONTEXT = Context(prec=DIGITS, Emin=-(10**9), Emax=10**9)
 ONE = 1 << BITS  # as a fixed-point number
 SAFE = Decimal("1.000000000000000000000000000001")  # covers roundings of Decimals, "Rounding"
+TINY = Decimal("1e-20")  # covers roundings of a few nodes of fixed point, likewise
 PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 CONFIRMED, REFUTED, NOTHING = 0, 1, 2
 
@@ -142,8 +144,10 @@ def leaves(event: Json) -> Leaves:
             found[name] = one, count + found.get(name, (one, 0))[1]
     add(event["event"], 1)
     return list(found.values())
-def _known(event: Json) -> None:  # a field more may mean anything, but these only lessen a price
-    kind, names = str(event["kind"]), {*event} - {"squared_change", "places", "telling_groups"}
+def _known(event: Json) -> None:  # one field more may mean anything; what can only lessen it not
+    _need(event.get("outputs", 2) == 2, "its reports are neither bits nor said to be more")
+    kind, names = str(event["kind"]), {*event} - {
+        "squared_change", "places", "telling_groups", "outputs"}
     known = kind.endswith("DpEvent") and names == {"kind", *_FIELDS.get(kind[:-7], "?").split()}
     _need(known, f"there is no step for events such as its {kind:.40}")
     for told in event.values():  # no truth value, nor anything else that only counts as a number
@@ -259,13 +263,17 @@ class Part(NamedTuple):
     chance: Fraction = Fraction(0)
     sizes: Law = []  # noqa: RUF012  # of a crowd by chance: how likely it is of at least so many
     shift: Fraction = Fraction(0)  # of noise: what a person changes, in its standard deviations
-    def delta(self, loss: Fraction, tilts: list[str], smoothing: str) -> Fraction:
+    bit: bool = False  # a report is one of two, and everybody's chances lie between the table's
+    def delta(self, loss: Fraction, tilts: list[Any], smoothing: str) -> Fraction:
         """An upper bound of the least delta of one of them at a loss."""
         _need(0 < self.rate <= 1 >= self.share > 0, "it samples more than there are")
-        odds = 1 + (_exp(loss, up=False) - 1) / self.share  # smaller odds give a larger delta
-        one = noise_delta if self.shift else shuffle_delta
         crowds = [(p, self._replace(crowd=int(n))) for n, p in self.sizes] or [(Fraction(1), self)]
-        return self.share * sum(p * one(part, odds, tilts, smoothing) for p, part in crowds)
+        bits = bool(tilts) and not isinstance(tilts[0], str)
+        share = self.share * self.rate if bits else self.share
+        odds = 1 + (_exp(loss, up=False) - 1) / share  # smaller odds give a larger delta
+        one = bits_delta if bits else noise_delta if self.shift else shuffle_delta
+        each = zip(crowds, tilts if bits and self.sizes else [tilts] * len(crowds), strict=True)
+        return share * sum(p * one(part, odds, told, smoothing) for (p, part), told in each)
 def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
     """The releases of an event, of which a certificate may choose `any_randomizer` and `crowd`."""
     found: list[Part] = []
@@ -276,7 +284,8 @@ def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
             found.append(Part(times, [], 1, rate, share, shift=2 / _number(shift)))
         elif bits := one.get("messages" if "num_reports" in one else "columns"):
             crowd = _whole(one.get("num_reports", 1), 1)
-            found += [Part(times * n, two_kinds(_number(bit), bit=True), crowd) for n, bit in bits]
+            tables, two = [two_kinds(_number(bit), bit=True) for _, bit in bits], "outputs" in one
+            found += [Part(times * n, t, crowd, bit=two) for t, (n, _) in zip(tables, bits)]
         elif one["kind"] != "GaussianDpEvent":
             found.append(_shuffle(one, times, choices[len(found)]))
     _need(len(found) == len(choices), "it counts other releases than the event")
@@ -299,12 +308,13 @@ def _shuffle(one: Json, times: int, choice: Json) -> Part:
     honest = _whole(one["num_reports"] - _whole(one["num_fakes"], 0), 1)
     _need(not mixed or (groups == 1 and honest == one["num_reports"] <= mixed + 1),
           "its table is of another crowd of several budgets")
+    bit = local.get("outputs") == 2 and not anybody
     if groups == 1:
-        return Part(times, table, honest)
+        return Part(times, table, honest, bit=bit)
     if sizes := choice.get("crowds"):
         telling = Fraction(_whole(local.get("telling_groups", groups), 1, groups), groups)
         sizes = in_groups(sizes, honest, groups, telling)
-        return Part(times, table, honest // groups + 1, sizes=sizes)  # crowd: about as many
+        return Part(times, table, honest // groups + 1, sizes=sizes, bit=bit)  # about so many
     crowd = _whole(choice["crowd"], 2, honest)  # at least, but for the chance of a smaller group
     return Part(times, table, crowd, chance=groups * rare(crowd - 1, honest, Fraction(1, groups)))
 def in_groups(sizes: list[int], honest: int, groups: int, telling: Fraction) -> Law:
@@ -344,7 +354,8 @@ def _sample(one: Json, times: int, table: Table, choice: Json) -> Part:
     _need(not lost or gone >= fakes, "it knows who came in which round")
     if gone < min(fakes, total):
         chance = rare(total - gone - 1, total, 1 - Fraction(fakes, users))
-    return Part(times, table, crowd, rate, Fraction(1, points), chance)
+    bit = one["local_event"].get("outputs") == 2 and not (epoch or choice["any_randomizer"])
+    return Part(times, table, crowd, rate, Fraction(1, points), chance, bit=bit)
 def rare(few: int, of: int, likely: Fraction) -> Fraction:
     """How likely at most so few of so many are of a kind, with this share on average: Chernoff."""
     share = Fraction(few, of)
@@ -440,7 +451,79 @@ def _nodes(laws: list[Any], nodes: int, spacing: Fraction, decay: Decimal, w: De
     error = nodes * (nodes + 1) * most << 8  # see "Rounding"
     return Decimal(ONE + 2 * total + error) / ONE
 
-# Step 7. Composed: independent releases, by the losses of each -----------------------------
+# Step 7. Bits: two kinds of reports, and everybody's chances between those of the table ----
+def bits_delta(part: Part, odds: Fraction, told: list[Any], *_: Any) -> Fraction:
+    """An upper bound of the delta of any data set; `told`, for each direction, are numbers of
+    nodes, of those that count, of places, and those of ones at which blocks end."""
+    _, f, s = max((f / s, f, s) for f, s, _ in part.table)
+    both = [(f, s), (1 - s, 1 - f)][:1 if f + s == 1 else 2]
+    _need(part.bit and len(part.table) == 2, "blocks of ones are for what is one bit")
+    _need(len(both) == len(told), "a direction has no blocks")
+    return max(_bit(pair, part.crowd - 1, odds, *one) for pair, one in zip(both, told))
+def _bit(pair: tuple[Fraction, Fraction], others: int, odds: Fraction, nodes: int, counted: int,
+         places: int, ends: list[int]) -> Fraction:
+    b = max(odds - 1, Fraction(0))  # none but rounding makes it less
+    if (a := pair[0] - (b + 1) * pair[1]) <= 0:
+        return Fraction(0)
+    good = ends == sorted({*ends, 0, others}) and {*map(type, ends)} == {int}
+    work = _whole(counted, 1, _whole(nodes, 2)) * _whole(places, 2) * len(ends)
+    _need(good and work <= MOST_WORK, "its blocks do not hold all numbers of ones")
+    step, tilted = _decimal((a + b) / a).ln(), [p * (a + b) / (a + p * b) for p in pair]
+    levels = [(1 + _decimal(p * b / a)).ln() - _decimal(q) * step for p, q in zip(pair, tilted)]
+    chance, shift = Decimal(0), others * max(q - p for p, q in zip(pair, tilted))
+    for laws, moved in ((pair, shift), (tilted, 0)):  # that a count is so far away (Bernstein)
+        away = _decimal(2 * nodes - 3 - Fraction(moved))
+        _need(away > 0, "its nodes are too few")
+        chance += (-away**2 / (2 * _decimal(others * max(p - p * p for p in laws)) + away)).exp()
+    angles = [Fraction(PI_BELOW) * (2 * j + 1) / (2 * nodes) for j in range(counted)]
+    at = [_node(angle, tilted, levels, _decimal(a / b) if b else 1 / TINY**2) for angle in angles]
+    bends, rows = [step**2 + _decimal(angle) ** 2 for angle in angles], []
+    for m in ends:
+        powers = [_times(_power(x, m), _power(y, others - m)) for x, y, *_ in at]
+        scale = (m * levels[0] + (others - m) * levels[1]).exp() / nodes
+        terms = [_times(power, kernel) for power, (_, _, kernel, _) in zip(powers, at)]
+        left = scale * nodes * (2 * _size(powers[-1]) * (counted < nodes) + 8 * chance + TINY)
+        rows.append((scale, terms, [scale * _size(x) for x in terms], left))
+    def highest(row: Any, turns: list[tuple[Decimal, list[Point]]]) -> Decimal:
+        """The largest of one number of ones, at so many places."""
+        sums = ((w, sum(x * u - y * v for (x, y), (u, v) in zip(row[1], z))) for w, z in turns)
+        return Decimal(row[0] * max(w * (x >> BITS) / ONE for w, x in sums))
+    def turned(w: Fraction) -> tuple[Decimal, list[Point]]:
+        return (-_decimal(w) * step).exp(), [_unit(-w * angle) for angle in angles]
+    grid, worst, (fall, far) = [turned(Fraction(0))], Decimal(0), turned(Fraction(2, places - 1))
+    for _ in range(places - 1):
+        grid.append((grid[-1][0] * fall, [*map(_times, grid[-1][1], far)]))
+    for one, two, m, last in zip(rows, rows[1:] or rows, ends, ends[1:] or ends):
+        if last - m < 2:  # no other is between, and the threshold is known
+            means = [x * tilted[0] + (others - x) * tilted[1] for x in (m, last)]
+            found = max(highest(row, [turned(math.floor(x) + i - x) for i in (1, 2)])
+                        for row, x in zip((one, two), means))
+        else:
+            found = max(highest(row, grid) for row in (one, two)) + max(
+                sum(map(operator.mul, sizes, bends)) for _, _, sizes, _ in (one, two)
+                ) / (2 * (places - 1) ** 2)
+            sizes = [max(both) * steep**2 for *both, (*_, steep) in zip(one[2], two[2], at)]
+            found += Decimal(last - m) ** 2 / 8 * sum(sizes)
+        worst = max(worst, found + max(one[3], two[3]))
+    lift = _decimal(b) * (4 * chance + TINY - 1 / ((2 * nodes * step).exp() + 1))
+    return Fraction(max(worst * _decimal(a + b) + lift, Decimal(0)) * SAFE)
+def _node(angle: Fraction, tilted: list[Fraction], levels: list[Decimal], odd: Decimal) -> Any:
+    """What a bit of either kind of others is at an angle, the kernel, and how steep it is in m."""
+    (re, im), ones = _unit(angle), []
+    for share, back in ((int(q * ONE), _unit(-q * angle)) for q in tilted):
+        ones.append(_times((ONE - share + (share * re >> BITS), share * im >> BITS), back))
+    x, y = int(odd * (ONE - re)) + ONE, int(odd * im)  # of e^(i angle) - b / (a c - a e^(-i angle))
+    kernel = re - (x * ONE * ONE // (x * x + y * y)), im + (y * ONE * ONE // (x * x + y * y))
+    size = (levels[0] - levels[1]).exp() / _size(ones[1]) ** 2
+    u, v = (Decimal(x) / ONE for x in _times(ones[0], (ones[1][0], -ones[1][1])))
+    norm = (u * u + v * v).sqrt()
+    apart = ((u / norm - 1) ** 2 + (v / norm) ** 2).sqrt()  # an angle is hardly more than its chord
+    turn = apart + apart**3 / 7
+    return *ones, kernel, ((size * norm).ln() ** 2 + turn * turn).sqrt()
+def _size(point: Point) -> Decimal:
+    return Decimal(math.isqrt(point[0] ** 2 + point[1] ** 2) + 1) / ONE
+
+# Step 8. Composed: independent releases, by the losses of each -----------------------------
 def _delta(event: Leaves, certificate: Json, epsilon: Fraction) -> Fraction:
     """An upper bound of the least delta at epsilon of all releases together."""
     if (kind := certificate["kind"]) == "local":
@@ -462,7 +545,7 @@ def _delta(event: Leaves, certificate: Json, epsilon: Fraction) -> Fraction:
     mean = positive_part(laws, 1, _rational(certificate["tilt"]), _rational(smoothing),
                          -epsilon - spread / 2, spread)
     return mean * _exp(epsilon, up=True) + lost
-def law_of(knots: list[list[str]]) -> tuple[Law, Fraction]:
+def law_of(knots: list[list[Any]]) -> tuple[Law, Fraction]:
     """Losses of a pair whose hockey stick is the chords between knots, and the mass of no bound."""
     at, heights = ([_rational(knot[place]) for knot in knots] for place in (0, 1))
     ratios = [_decimal(loss).exp() for loss in at]

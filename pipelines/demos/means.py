@@ -28,9 +28,9 @@ from beam_ldp.pipelines.demos.tables import (
     write_pictures,
     write_rows,
 )
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.question import RunResult
-from beam_ldp.pipelines.run import as_json
+from beam_ldp.pipelines.mean import PROGRAM
+from beam_ldp.release.run import RunResult
+from beam_ldp.release.runner import as_json
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     told = []
     for example in asked:
         console.print(Panel(example.story, title=example.title))
-        code, result = run_shown(console, Mean, example.flags, again, example.truth)
+        code, result = run_shown(console, PROGRAM, example.flags, again, example.truth)
         if result is None:
             return code
         _say_coverage(console, result)
@@ -68,11 +68,11 @@ def run(
 
 def _say_coverage(console: Console, result: RunResult) -> None:
     """How many of the intervals hold the truth, beside how many should."""
-    estimate, truth = result.answer.release.estimate, result.answer.truth
+    estimate, truth = result.view.release.estimate, result.view.truth
     assert truth is not None
     low, high = estimate.confidence_interval(0.95)
     total, holds = len(truth), int(np.count_nonzero((low <= truth) & (truth <= high)))
-    at_once = int(np.count_nonzero(result.answer.view.held))  # type: ignore[attr-defined]
+    at_once = int(np.count_nonzero(result.view.shown.held))  # type: ignore[attr-defined]
     spread = 2 * math.sqrt(total * 0.95 * 0.05)
     console.print(
         "\n"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines.run import run_flags
-
-if TYPE_CHECKING:
-    from beam_ldp.pipelines.question import Question, RunResult
+from beam_ldp.pipelines.programs import Program, run_flags
+from beam_ldp.release.run import RunResult
 
 
 def run_shown(
     console: Console,
-    program: type[Question[Any]],
+    program: Program,
     flags: Sequence[str],
     more: Sequence[str],
     truth: np.ndarray,

@@ -19,9 +19,9 @@ from rich.panel import Panel
 
 from beam_ldp.pipelines.demos.corpus import Corpus, load_corpus, write_people
 from beam_ldp.pipelines.demos.shown import run_shown
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.question import RunResult
-from beam_ldp.pipelines.run import as_json
+from beam_ldp.pipelines.frequency import PROGRAM
+from beam_ldp.release.run import RunResult
+from beam_ldp.release.runner import as_json
 from beam_ldp.release.statement import statement
 
 OTHER = "(other)"
@@ -53,7 +53,7 @@ def run(
     )
     console.print(Panel(_story(corpus, users, words, people, truth), title="The data"))
     again = ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
-    code, result = run_shown(console, Frequency, flags, again, truth)
+    code, result = run_shown(console, PROGRAM, flags, again, truth)
     if result is not None:
         _say_coverage(console, result, truth)
         _say_statement(console, result)
@@ -99,12 +99,12 @@ def _story(corpus: Corpus, users: int, words: int, people: Path, truth: np.ndarr
 
 def _say_coverage(console: Console, result: RunResult, truth: np.ndarray) -> None:
     """How many of all intervals hold the truth, beside how many should."""
-    estimate = result.answer.release.estimate.to_counts()
+    estimate = result.view.release.estimate.to_counts()
     low, high = estimate.confidence_interval(0.95)
     holds = int(np.count_nonzero((low <= truth) & (truth <= high)))
     total = len(truth)
     expected, spread = 0.95 * total, 2 * math.sqrt(total * 0.95 * 0.05)
-    top = result.answer.top  # type: ignore[attr-defined]
+    top = result.view.top
     listed = (
         0 if top.truth is None else int(np.sum((top.low <= top.truth) & (top.truth <= top.high)))
     )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines import outputs, run
-from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, ReleaseFile
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.views import terminal
-from beam_ldp.pipelines.views.tables import plan_table
+from beam_ldp.release import outputs, runner, terminal
+from beam_ldp.release.devices.release_file import RELEASE_FILE, ReleaseFile
+from beam_ldp.release.run import Run
+from beam_ldp.release.tables import plan_table
 from beam_ldp.settings import People, SettingError
+from beam_ldp.settings.usage import Arguments, Usage
 
 _READS_ROWS = (
     ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
@@ -42,28 +37,24 @@ def need_a_row_of_each(people: People) -> None:
 
 
 def write_question(
-    program: Question[Any],
-    choice: Choice[Any],
-    release: ReleaseFile,
-    console: Console,
-    named: str = "the question",
+    run: Run, release: ReleaseFile, console: Console, named: str = "the question"
 ) -> None:
     """Write the question where it is asked for; with `--dry-run` only its plan is printed."""
-    settings = program.settings
-    as_json = settings.output.format == "json"
-    if settings.only_plan:
+    output = run.job.output
+    as_json = output.format == "json"
+    if run.job.only_plan:
         if as_json:
-            print(terminal.printed_json(run.plan_as_json(program, choice)))
+            print(terminal.printed_json(runner.plan_as_json(run)))
         else:
-            Console().print(plan_table(program, choice))
+            Console().print(plan_table(run))
         return
-    run.say_plan_line(program, choice, console)
-    folder = outputs.OutputFolder(settings.output.folder)
+    runner.say_plan_line(run, console)
+    folder = outputs.OutputFolder(output.folder)
     with folder.writing() as writer:
         writer.put(RELEASE_FILE, outputs.as_json(release.to_json()))
     if as_json:
         told = {"schema_version": outputs.SCHEMA_VERSION, "output": folder.path}
-        told |= {"release": release.to_json(), **run.plan_as_json(program, choice)}
+        told |= {"release": release.to_json(), **runner.plan_as_json(run)}
         print(terminal.printed_json({**told, "dry_run": False}))
         return
     Console().print(

@@ -16,23 +16,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.settings import absolute
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES, UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES
 from beam_ldp.randomizers.wire_stream import StreamPart, margin, read_part
+from beam_ldp.release import outputs
+from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job import absolute
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.wire.file_parts import PartReader, find_parts
-
-if TYPE_CHECKING:
-    from beam_ldp.pipelines.devices.values import DeviceValues
 
 FLAG = "--recover-key-file"
 _ID_BYTES = 1 << 28  # of memory for ids that are compared; here they are few
@@ -83,8 +81,20 @@ def _new_place(path: str, folder: str) -> str:
     return place
 
 
+class Recoverable(Protocol):
+    """What is told of values whose reports may be read later; its release is committed to the key.
+
+    Attributes: as of `DeviceValues`.
+    """
+
+    release: ReleaseFile
+
+    @property
+    def job(self) -> Job: ...
+
+
 @contextmanager
-def new_key(device: DeviceValues) -> Iterator[None]:
+def new_key(device: Recoverable) -> Iterator[None]:
     """While the reports of a recoverable release are made: its key, in a file that stays with them.
 
     A run that writes no reports leaves no key.
@@ -92,7 +102,7 @@ def new_key(device: DeviceValues) -> Iterator[None]:
     Raises:
         OutputError: if the file cannot be made.
     """
-    path = device.settings.noise.key_file
+    path = device.job.noise.key_file
     if path is None or not device.release.recoverable:
         yield
         return

@@ -9,22 +9,22 @@ from typing import Any
 from rich.console import Console
 
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
-from beam_ldp.pipelines.devices.questions import DeviceSharesQuestion
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.devices.values import (
     DeviceValues,
     check_new,
     refuse_decided,
-    release_of_mean,
+    release_of,
 )
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings, check_mean, checked_mean
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage import mean, randomize
+from beam_ldp.questions.means import MeanQuestion, PublishedShares
 from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.release.binding import FilesLook, run_of
+from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job import checked_job, declared, need
+from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.composite import bounding_of
 
 # The question -----------------------------------------------------------------------------------
@@ -40,30 +40,29 @@ def publish(given: Arguments, console: Console) -> int:
     refuse_rows(usage, given, "a mean of rows")
     need(usage, given, "question.column", "privacy.delta", "release.dataset", "release.id",
          "output.folder")  # fmt: skip
-    program = _Published(checked_mean(given, usage))
-    need_a_row_of_each(program.settings.people)
-    choice = program.choose()
-    if choice.mechanism.protects_alone:
+    question = declared(usage, given, MeanQuestion)
+    job = checked_job(usage, given, question)
+    need_a_row_of_each(job.people)
+    run = Run(usage, job, question.bind(job, PublishedLook(job)))
+    if run.choice.mechanism.protects_alone:
         raise SettingError(
-            f"--publish is for shares, and {type(choice.mechanism).__name__} sends none: give "
+            f"--publish is for shares, and {type(run.choice.mechanism).__name__} sends none: give "
             "--trust-shuffler with a central target, or let `beam-ldp randomize` write the question"
         )
-    release = release_of_mean(program, choice.mechanism)
-    write_question(program, choice, release, console)
+    write_question(run, release_of(run), console)
     return DONE
 
 
-class _Published(Mean):
-    """A mean whose columns are those of the flag, for no rows are here."""
+class PublishedLook(FilesLook):
+    """Columns are those of the flag, for no rows are here."""
 
-    def coordinates(self) -> tuple[Sequence[str], int]:
-        asked = self.settings.question
-        names = [name.strip() for part in asked.column for name in part.split(",") if name.strip()]
+    def coordinates(self, columns: Sequence[str], dimension: int | None) -> tuple[list[str], int]:
+        names = [name.strip() for part in columns for name in part.split(",") if name.strip()]
         if len(set(names)) < len(names) or any(set("*?[") & set(name) for name in names):
             raise SettingError("--column must name each column once, without globs, with --publish")
-        if asked.dimension is not None and len(names) > 1 and asked.dimension != len(names):
+        if dimension is not None and len(names) > 1 and dimension != len(names):
             raise SettingError("--dimension is for a single column of lists")
-        return names, asked.dimension or len(names)
+        return names, dimension or len(names)
 
 
 # What an edge makes of it -----------------------------------------------------------------------
@@ -93,12 +92,9 @@ class ShareValues(DeviceValues):
             people.
     """
 
-    settings: MeanSettings
-    program: Mean
-
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
         asked = release.asked
-        assert isinstance(asked, DeviceSharesQuestion)
+        assert isinstance(asked, PublishedShares)
         usage = randomize.USAGE
         refuse_decided(given, _TAKEN, "shares")
         need(usage, given, "source.paths", "output.folder")
@@ -112,9 +108,10 @@ class ShareValues(DeviceValues):
             )
         check_new(given["output"]["folder"])
         self.release = release
-        self.settings = check_mean(self._told(given, asked), usage)
-        self.program = Mean(self.settings)
-        found, rule = self.program.labels, bounding_of(self.settings.people)
+        told = self._told(given, asked)
+        question = declared(usage, told, MeanQuestion)
+        self.run = run_of(usage, told, question)
+        found, rule = self.run.declared.labels, bounding_of(self.job.people)
         assert release.coordinates is not None
         if found != release.coordinates.names:
             raise SettingError(f"--column: {path} is about {', '.join(release.coordinates.names)}")
@@ -123,7 +120,7 @@ class ShareValues(DeviceValues):
                 f"--user-id: {path} has the rule {self.identity.bounding!r}, and not {rule!r}"
             )
 
-    def _told(self, given: Arguments, asked: DeviceSharesQuestion) -> Arguments:
+    def _told(self, given: Arguments, asked: PublishedShares) -> Arguments:
         """The flags, with what the question says."""
         randomizer, identity = self.release.terms.randomizer, self.identity
         assert isinstance(randomizer, MeanRandomizer)

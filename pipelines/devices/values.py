@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -10,37 +10,32 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.commands import asked_on_devices, loaded
-from beam_ldp.pipelines.devices.questions import (
-    DeviceListsQuestion,
-    DeviceNumberQuestion,
-    DeviceQuestion,
-    DeviceSharesQuestion,
-)
 from beam_ldp.pipelines.devices.recovery import with_recover_key
-from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile, load_release
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
-from beam_ldp.pipelines.frequencies.numbers import NumberTree
-from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
-from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
+from beam_ldp.questions.base import Choice, Question
+from beam_ldp.questions.frequency import FrequencyQuestion
+from beam_ldp.questions.means import MeanQuestion, PublishedShares
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.release.binding import run_of
+from beam_ldp.release.commands import asked_on_devices, loaded
+from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile, load_release
+from beam_ldp.release.job import absolute, declared, need
+from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import DeviceSide
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.queries import encode
 from beam_ldp.transforms.word_levels import WordsOfLevel
 
 _OF_NUMBERS = [
@@ -65,10 +60,11 @@ def check(given: Arguments) -> DeviceValues:
     reports = given["output"].get("reports_per_envelope", 1)
     numbers = [name for name in _OF_NUMBERS if name in given["question"]]
     if not numbers:
+        _check_list(given)
         recoverable = "recover_key_file" in given["release"]
         if recoverable and readers is not None:
             raise SettingError("--recover-key-file and --levels exclude each other")
-        return ListValues(_check_list(given), reports, readers, recoverable)
+        return AskedValues(_run(given, FrequencyQuestion), reports, readers, recoverable)
     if readers is not None:
         raise SettingError("--levels is for values of a list, and for a number in bins")
     flag = USAGE.flag_of(f"question.{numbers[0]}")
@@ -82,14 +78,20 @@ def check(given: Arguments) -> DeviceValues:
         raise SettingError("--random-bits is for values of a list")
     if given["question"].get("bad_rows") == "other":
         raise SettingError("--bad-rows of numbers must be dead-letter or zero")
-    return NumberValues(check_mean(given, USAGE), reports)
+    return AskedValues(_run(given, MeanQuestion), reports)
+
+
+def _run(given: Arguments, kind: type[Question]) -> Run:
+    """The release that `frequency` or `mean` would make of these flags. Raises SettingError."""
+    need(USAGE, given, "source.paths", "output.folder", *kind.needed(given))
+    return run_of(USAGE, given, declared(USAGE, given, kind))
 
 
 def _as_published(given: Arguments) -> DeviceValues:
     """What answers a question that was published."""
     path = given["release"]["release"]
     release = load_release(path)
-    made: DeviceValues = loaded((release.asked or DeviceQuestion).answered_by)(given, release)
+    made: DeviceValues = loaded((release.asked or Published).answered_by)(given, release)
     return made
 
 
@@ -149,7 +151,7 @@ def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
     return Arguments(alone, []).over(given)
 
 
-def _check_list(given: Arguments) -> FrequencySettings:
+def _check_list(given: Arguments) -> None:
     if given["question"].get("bad_rows") == "zero":
         raise SettingError("--bad-rows of a list must be dead-letter or other")
     if not {"domain", *_OF_LISTS} & set(given["question"]):
@@ -157,7 +159,6 @@ def _check_list(given: Arguments) -> FrequencySettings:
             "give --domain or --bins for values of a list, or --radius, --range, --ranges or "
             "--norm for numbers"
         )
-    return with_files(checked_frequency(given, USAGE))
 
 
 # What reports are made of: values of public lists, numbers in bins, or means ----------------------
@@ -166,24 +167,27 @@ def _check_list(given: Arguments) -> FrequencySettings:
 MANY = 1_000_000  # people that a choice is made for where nobody says how many will report
 
 
-class DeviceValues(ABC):
+class DeviceValues:
     """What a device holds, and what it promised to send of it.
 
     Attributes:
-        settings: the flags, checked.
+        run: the release that rows like these would make where they are read.
         release: what devices and collector agree upon.
-        program: that asks the same question where raw data are read.
         readers: of several levels; None for one that everybody reads at.
         unwritten: why there may be no report.
     """
 
-    settings: Settings[Any]
+    run: Run
     release: ReleaseFile
-    program: Question[Any]
     readers: Readers | None = None
     unwritten: str = "no row could be used"
 
-    def begin(self) -> None:  # noqa: B027  (most keep nothing)
+    @property
+    def job(self) -> Job:
+        """What was asked for, checked."""
+        return self.run.job
+
+    def begin(self) -> None:
         """Keep what must be known before anything is drawn."""
 
     @property
@@ -194,18 +198,17 @@ class DeviceValues(ABC):
     @property
     def noise(self) -> NoiseSource:
         """Where the noise of its reports comes from."""
-        told = self.settings.noise
-        return NoiseSource.told(told, self.identity)
+        return NoiseSource.told(self.job.noise, self.identity)
 
     @property
     def side(self) -> DeviceSide | WordsOfLevel:
         """What runs on the device."""
-        settings, terms = self.settings, self.release.terms
+        people, mechanism = self.job.people, self.release.terms.randomizer
         return DeviceSide(
-            self.program.query.encode(terms.randomizer, settings.people),
-            terms.randomizer,
+            encode(self.run.asked, mechanism, people),
+            mechanism,
             noise=self.noise,
-            one_each=settings.people.id is not None,
+            one_each=people.id is not None,
         )
 
 
@@ -246,131 +249,100 @@ class Readers:
             )
         return cls(levels, absolute(secret))
 
-    def check_alone(
-        self, settings: FrequencySettings, several: bool, reports_per_envelope: int
-    ) -> None:
+    def check_alone(self, job: Job, several: bool, reports_per_envelope: int) -> None:
         """A SettingError for what does not go with levels."""
         with_it = {
             "several questions or a tree of bins": several,
-            "--group-by": settings.people.group_by is not None,
+            "--group-by": job.people.group_by is not None,
             "--reports-per-envelope": reports_per_envelope != 1,
-            "--mechanism, for it has its own": settings.mechanism.name != "auto",
+            "--mechanism, for it has its own": job.mechanism.name != "auto",
         }
         for what, given in with_it.items():
             if given:
                 raise SettingError(f"--levels does not go with {what}")
-        if settings.noise.key_file not in (None, self.secret):
+        if job.noise.key_file not in (None, self.secret):
             raise SettingError(
                 "--memoize-key-file must be the file of --level-secret: one secret decides what "
                 "a person's report and its envelope are"
             )
 
 
-class ListValues(DeviceValues):
-    """Values of a public list, or of several; a number in bins, or in a tree over them.
+class AskedValues(DeviceValues):
+    """Values of a question that was asked by flags. Raises SettingError where no mechanism fits.
 
-    Raises SettingError where no mechanism fits the flags.
+    Args:
+        run: the release of such rows.
+        reports_per_envelope: most reports of an envelope.
+        readers: of several levels.
+        recoverable: whether the holder of a key can read single values later.
     """
 
     def __init__(
         self,
-        settings: FrequencySettings,
+        run: Run,
         reports_per_envelope: int = 1,
         readers: Readers | None = None,
         recoverable: bool = False,
     ) -> None:
-        self.settings: FrequencySettings = settings
-        self._recoverable = recoverable
-        self.program: Frequency = Frequency(settings)
-        self.readers = readers
-        self._survey = self.program.survey
+        self.run, self.readers = run, readers
         if readers is not None:
-            readers.check_alone(settings, self._survey is not None, reports_per_envelope)
-        groups = self.program.groups
-        self.release = ReleaseFile(
-            terms_of(self.program, self._randomizer(), reports_per_envelope, readers),
-            "fixed" if settings.people.id is None else "iid",
-            None,
-            settings.people.group_by,
-            None if groups is None else groups.digest,
-            self._asked(),
-        )
+            several = len(run.declared.names) > 1 or run.declared.split is not None
+            readers.check_alone(run.job, several, reports_per_envelope)
+        if readers is not None or recoverable:
+            run.choice = Choice(self._read_later(recoverable), MANY, None, math.nan)
+        else:
+            plan = run.declared.best(_many(run.job) if run.declared.split else run.job)
+            run.choice = Choice(plan.randomizer, MANY, None, math.nan, plan)
+        self.release = release_of(run, reports_per_envelope, readers)
 
-    def _randomizer(self) -> LocalRandomizer:
-        settings = self.settings
-        if self._recoverable:
-            assert settings.privacy.local_epsilon is not None  # --epsilon was refused
-            return RecoverableResponse(self.program.domain.size, settings.privacy.local_epsilon)
-        if self.readers is not None:
-            return RefinableResponse.of_levels(self.program.domain.size, self.readers.levels)
-        if self._survey is None:
-            return oracle_for(settings, self.program.domain.size, settings.planned_reports)
-        if settings.privacy.epsilon is None:  # many people or very many: the same design is best
-            settings = replace(
-                settings,
-                privacy=replace(settings.privacy, expected_users=MANY),
-                shuffle=replace(settings.shuffle, min_reports=MANY),
-            )
-        return self._survey.planned(settings, settings.question.design)
-
-    def _asked(self) -> DeviceQuestion | None:
-        """What the terms say beside the list; None where there is nothing to say."""
-        survey, wanted = self._survey, self.settings.question.numbers
-        if isinstance(survey, SeveralLists):
-            digests = (domain.digest.hex() for domain in survey.domains.values())
-            return DeviceListsQuestion(self.settings.question.columns, tuple(digests))
-        if wanted is None:
-            return None
-        fan_out = survey.tree.fan_out if isinstance(survey, NumberTree) else None
-        return DeviceNumberQuestion(self.settings.question.name, replace(wanted, fan_out=fan_out))
+    def _read_later(self, recoverable: bool) -> LocalRandomizer:
+        """A mechanism whose reports some read later, or better."""
+        size = self.run.declared.domain.size  # type: ignore[attr-defined]
+        if recoverable:
+            assert self.job.privacy.local_epsilon is not None  # --epsilon was refused
+            return RecoverableResponse(size, self.job.privacy.local_epsilon)
+        assert self.readers is not None
+        return RefinableResponse.of_levels(size, self.readers.levels)
 
 
-class NumberValues(DeviceValues):
-    """A number or a vector of them. Raises SettingError where no mechanism fits the flags."""
-
-    def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
-        self.settings: MeanSettings = settings
-        self.program: Mean = Mean(settings)
-        randomizer = self.program.choose().mechanism
-        assert isinstance(randomizer, MeanRandomizer)
-        self.release = release_of_mean(self.program, randomizer, reports_per_envelope)
+def _many(job: Job) -> Job:
+    """Of many people and very many the same design is best, where only devices promise."""
+    if job.privacy.epsilon is not None:
+        return job
+    privacy = replace(job.privacy, expected_users=MANY)
+    return replace(job, privacy=privacy, shuffle=replace(job.shuffle, min_reports=MANY))
 
 
-def release_of_mean(
-    program: Mean, randomizer: MeanRandomizer, reports_per_envelope: int = 1
+def release_of(
+    run: Run, reports_per_envelope: int = 1, readers: Readers | None = None
 ) -> ReleaseFile:
-    """A mean as devices and collector agree upon it. Raises SettingError."""
-    coordinates, asked = Coordinates(program.labels, program.ranges), None
-    if not randomizer.protects_alone:
-        asked = _promised(program, reports_per_envelope)
-    terms = terms_of(program, randomizer, reports_per_envelope, asked=asked)
-    return ReleaseFile(terms, program.settings.sampling, coordinates, asked=asked)
-
-
-def _promised(program: Mean, reports_per_envelope: int) -> DeviceSharesQuestion:
-    """What people are told who send shares. Raises SettingError."""
-    settings, privacy = program.settings, program.settings.privacy
-    assert privacy.epsilon is not None  # else no mechanism of shares is offered
-    if reports_per_envelope != 1:
+    """A release as devices and collector agree upon it. Raises SettingError."""
+    job, mechanism = run.job, run.choice.mechanism
+    wire = run.asked.on_devices(job, mechanism)
+    if isinstance(wire, PublishedShares) and reports_per_envelope != 1:
         raise SettingError(
             "--reports-per-envelope must be 1 for shares: an envelope is all that one person "
             "sends, and counts whole or not"
         )
-    return DeviceSharesQuestion(
-        program.query.columns,
-        privacy.epsilon,
-        privacy.delta,
-        settings.min_reports,
-        privacy.honest_fraction,
+    terms = terms_of(run, mechanism, reports_per_envelope, readers, wire)
+    labels = run.asked.labels if isinstance(mechanism, MeanRandomizer) else None
+    groups = job.people.groups if isinstance(job.people.groups, Domain) else run.groups
+    return ReleaseFile(
+        terms,
+        job.sampling,
+        None if labels is None else Coordinates(labels, run.asked.ranges),
+        job.people.group_by,
+        groups.digest if isinstance(groups, Domain) else None,
+        wire,
     )
 
 
 def terms_of(
-    program: Question[Any],
+    run: Run,
     randomizer: LocalRandomizer,
     reports_per_envelope: int,
     readers: Readers | None = None,
-    asked: DeviceQuestion | None = None,
+    asked: Published | None = None,
 ) -> ReleaseTerms:
     """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags;
     with readers of several levels it is committed to their secret, and where more is `asked` than
@@ -379,8 +351,8 @@ def terms_of(
     Raises:
         SettingError: for names that are none.
     """
-    settings = program.settings
-    if reports_per_envelope != 1 and settings.noise.key_file is not None:
+    job = run.job
+    if reports_per_envelope != 1 and job.noise.key_file is not None:
         raise SettingError(
             "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
             "envelope of their own, by which copies are recognized"
@@ -388,11 +360,11 @@ def terms_of(
     try:
         identity = release_identity(
             randomizer.config_digest(),
-            columns=program.query.columns,
-            values_digest=lambda: asked.values if asked else program.query.digest(randomizer),
-            people=settings.people,
-            noise=replace(settings.noise, dataset=settings.dataset),
-            bounding=bounding_of(settings.people),
+            columns=run.asked.columns,
+            values_digest=lambda: asked.values if asked else run.asked.digest(randomizer),
+            people=job.people,
+            noise=replace(job.noise, dataset=job.dataset),
+            bounding=bounding_of(job.people),
         )
         assert identity is not None  # it has its names
         randomizer, identity = of_release(
@@ -401,6 +373,6 @@ def terms_of(
         assert identity is not None
         if readers is not None:
             identity = identity.committed(read_key(readers.secret, "--level-secret"))
-        return ReleaseTerms(randomizer, identity, settings.noise.simulated)
+        return ReleaseTerms(randomizer, identity, job.noise.simulated)
     except ValueError as error:
         raise SettingError(str(error)) from None

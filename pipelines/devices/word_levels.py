@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.devices.publishing import need_a_row_of_each, refuse_rows, write_question
-from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
-from beam_ldp.pipelines.devices.release_file import (
+from beam_ldp.pipelines.devices.values import MANY, DeviceValues, is_there
+from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.usage import heavy_hitters, randomize
+from beam_ldp.questions.base import Choice
+from beam_ldp.questions.heavy_hitters import HeavyWords, PublishedWords, WordQuestion, search_of
+from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
+from beam_ldp.release import outputs
+from beam_ldp.release.binding import FilesLook
+from beam_ldp.release.devices.release_file import (
     RELEASE_FILE,
     ReleaseFile,
     load_release,
     release_of_level,
 )
-from beam_ldp.pipelines.devices.values import DeviceValues, is_there
-from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.heavy_hitters import FrequentWords
-from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.settings import checked as checked_settings
-from beam_ldp.pipelines.settings import need, settings_from, with_files
-from beam_ldp.pipelines.usage import TEXT_COLUMN, heavy_hitters, randomize
-from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
-from beam_ldp.pipelines.words.choice import WordSettings, checked_words
-from beam_ldp.protocols.heavy_hitters import HeavyHitters
-from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
+from beam_ldp.release.job import checked_job, declared, need, settings_from, with_files
+from beam_ldp.release.run import Run
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
+from beam_ldp.settings.job import checked as checked_settings
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms.composite import bounding_of
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.word_levels import WordsOfLevel
@@ -46,31 +47,29 @@ def publish(given: Arguments, console: Console) -> int:
     usage = heavy_hitters.USAGE
     need(usage, given, "privacy.delta", "release.dataset", "release.id", "output.folder")
     _check_published(given)
-    program = FrequentWords(
-        checked_words(Arguments({"question": {"assignment": "visible"}}, []).over(given), usage)
+    given = Arguments({"question": {"assignment": "visible"}}, []).over(given)
+    need(usage, given, "privacy.local_epsilon")
+    question = declared(usage, given, WordQuestion)
+    job = checked_job(usage, given, question)
+    run = Run(usage, job, question.bind(job, FilesLook(job)))
+    need_a_row_of_each(job.people)
+    protocol = run.choice.mechanism
+    asked = PublishedWords.first(
+        run.asked.columns[0], protocol, job.min_reports, job.privacy.honest_fraction
     )
-    settings = program.settings
-    need_a_row_of_each(settings.people)
-    asked = DeviceWordsQuestion.first(
-        (settings.question.column or (TEXT_COLUMN,))[0],
-        program.protocol,
-        settings.min_reports,
-        settings.privacy.honest_fraction,
-    )
-    unit = settings.charge.privacy_unit
+    unit = job.charge.privacy_unit
     try:
         search = ReleaseIdentity(
-            settings.dataset,
-            settings.noise.id or "",
-            bounding=bounding_of(settings.people, unit),
+            job.dataset,
+            job.noise.id or "",
+            bounding=bounding_of(job.people, unit),
             privacy_unit=unit,
         )
         release = release_of_level(asked, search)
     except ValueError as error:
         raise SettingError(str(error)) from None
-    choice = program.choose()
-    levels = len(program.protocol.levels)
-    write_question(program, choice, release, console, f"the question of level 1 of {levels}")
+    levels = len(protocol.levels)
+    write_question(run, release, console, f"the question of level 1 of {levels}")
     return DONE
 
 
@@ -106,7 +105,6 @@ class WordValues(DeviceValues):
     refused. Raises SettingError where that is so, and for flags that a question has decided.
     """
 
-    settings: WordSettings
     unwritten = "nobody here is asked at this level"
 
     def __init__(self, given: Arguments, release: ReleaseFile) -> None:
@@ -119,18 +117,20 @@ class WordValues(DeviceValues):
                     "with a search"
                 )
         path = given["release"]["release"]
-        if not isinstance(release.asked, DeviceWordsQuestion):
+        if not isinstance(release.asked, PublishedWords):
             raise SettingError(f"--release {path}: not a question that was published for devices")
         self.asked, self.release = release.asked, release
-        self.settings = self._settings(given)
-        self._check_names(path)
+        job = self._job(given)
+        self._check_names(job, path)
         self.folder = self._folder(given["output"]["folder"].rstrip("/"))
-        self.settings = replace(
-            self.settings, output=replace(self.settings.output, folder=self.folder)
-        )
-        self.program = _Asked(self.settings, self.asked.protocol)
+        job = replace(job, output=replace(job.output, folder=self.folder))
+        column = job.question.column[0]
+        bad_rows = "dead_letter" if job.bad_rows_leave_a_trace else "other"
+        words = HeavyWords(column, column, bad_rows, declared=job.question)
+        self.run = Run(randomize.USAGE, job, words)
+        self.run.choice = Choice(self.asked.protocol, MANY, None, math.nan)
 
-    def _settings(self, given: Arguments) -> WordSettings:
+    def _job(self, given: Arguments) -> Job:
         """What was told, with what the question says."""
         usage, protocol = randomize.USAGE, self.asked.protocol
         decided: dict[str, dict[str, Any]] = {
@@ -154,20 +154,20 @@ class WordValues(DeviceValues):
         )
         if len(question.column) > 1:
             raise SettingError("--column must name one column")
-        settings = settings_from(given, usage, question, WordSettings)
+        settings = settings_from(given, usage, question, Job)
         return with_files(checked_settings(settings))
 
-    def _check_names(self, path: str) -> None:
-        identity, settings = self.identity, self.settings
+    def _check_names(self, job: Job, path: str) -> None:
+        identity = self.identity
         for flag, told, said in (
-            ("--dataset", settings.noise.dataset, identity.dataset),
-            ("--release-id", settings.noise.id, identity.release_id),
+            ("--dataset", job.noise.dataset, identity.dataset),
+            ("--release-id", job.noise.id, identity.release_id),
         ):
             if told != said:
                 raise SettingError(f"{flag} {told}: {path} is of {said!r}")
-        if identity.bounding not in (ONE_ROW_DECLARED, one_row_of(settings.people.id or "")):
+        if identity.bounding not in (ONE_ROW_DECLARED, one_row_of(job.people.id or "")):
             raise SettingError(
-                f"--user-id {settings.people.id}: the search has the rule {identity.bounding!r}"
+                f"--user-id {job.people.id}: the search has the rule {identity.bounding!r}"
             )
 
     def _folder(self, root: str) -> str:
@@ -221,28 +221,18 @@ class WordValues(DeviceValues):
     @property
     def noise(self) -> NoiseSource:
         """Of this level's reports: a round of the search."""
-        return NoiseSource.told(self.settings.noise, self.identity, number=self.asked.level)
+        return NoiseSource.told(self.job.noise, self.identity, number=self.asked.level)
 
     @property
     def side(self) -> WordsOfLevel:
         """What runs on the device."""
-        settings, asked = self.settings, self.asked
+        job, asked = self.job, self.asked
         return WordsOfLevel(
             asked.protocol,
             asked.level,
             asked.rows,
-            column=settings.question.column[0],
-            people=settings.people,
-            noise=NoiseSource(search_of(self.identity), settings.noise.key_file),
-            bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
+            column=job.question.column[0],
+            people=job.people,
+            noise=NoiseSource(search_of(self.identity), job.noise.key_file),
+            bad_rows="dead_letter" if job.bad_rows_leave_a_trace else "other",
         )
-
-
-class _Asked(FrequentWords):
-    """The program that reads the same rows, of a search that others planned."""
-
-    usage = randomize.USAGE
-
-    def __init__(self, settings: WordSettings, protocol: HeavyHitters) -> None:
-        super().__init__(settings)
-        self.protocol = protocol

@@ -6,20 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from beam_ldp.pipelines.usage import (
-    MECHANISM,
-    OUTPUT,
-    PRIVACY,
-    Part,
-    Usage,
-    frequency,
-    heavy_hitters,
-    mean,
-    train,
-    user_mean,
-)
+from beam_ldp.pipelines.usage import frequency, heavy_hitters, mean, user_mean
 from beam_ldp.settings.fields import NUMBER, SWITCH, TEXT, WHOLE, setting
 from beam_ldp.settings.sections import Mechanism, Output, People, Privacy, Shuffling
+from beam_ldp.settings.usage import MECHANISM, OUTPUT, PRIVACY, Part, Usage
+from beam_ldp.training import usage as train
 
 SIZES = "the sizes"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
-from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
-from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.questions.frequency import FrequencyQuestion
+from beam_ldp.questions.means import MeanQuestion
 from beam_ldp.settings.fields import COUNT, WHOLE, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
@@ -18,6 +17,7 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
+from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 
 
 @dataclass(frozen=True, kw_only=True)

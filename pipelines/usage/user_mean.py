@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
-from beam_ldp.pipelines.usage.mean import MeanQuestion
-from beam_ldp.settings.fields import NUMBER, WHOLE, Kind, setting
+from beam_ldp.questions.user_means import UserMeanQuestion
 from beam_ldp.settings.sections import (
     Charge,
     Noise,
@@ -17,66 +14,7 @@ from beam_ldp.settings.sections import (
     Shuffling,
     Source,
 )
-
-
-def _numbers(value: Any) -> tuple[float, ...]:
-    """`60`, `60,800` or a list."""
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
-    return tuple(float(part) for part in parts)
-
-
-NUMBERS = Kind(
-    "a number, or one per column, separated by commas", _numbers,
-    {"anyOf": [{"type": "number"}, {"type": "string"},
-               {"type": "array", "items": {"type": "number"}}]},
-)  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class UserMeanQuestion(MeanQuestion):
-    """The mean of people's own means, where each person has many rows."""
-
-    rows_per_user: int = setting(
-        1,
-        "smallest number of rows per person (default 1); people with fewer count as "
-        "{question.outliers}. The more rows, the closer people's means lie together, "
-        "and the less noise is needed",
-        WHOLE, flag="rows-per-user", metavar="M", basic=True,
-    )  # fmt: skip
-    sigma: tuple[float, ...] | None = setting(
-        None,
-        "how far rows lie from their person's own mean: a sub-Gaussian parameter in the"
-        " units of the data, or one per column, separated by commas (default: what the "
-        "range implies)",
-        NUMBERS, flag="sigma", metavar="S", basic=True,
-    )  # fmt: skip
-    user_sigma: tuple[float, ...] = setting(
-        (0.0,),
-        "how far people's own means lie from each other, likewise (default 0: all rows "
-        "of all people come from one population)",
-        NUMBERS, flag="user-sigma", metavar="S",
-    )  # fmt: skip
-    outliers: float = setting(
-        0.0,
-        "share of people about whom nothing is assumed, in [0, 1/3) (default 0); the "
-        "bias that clipping them can cause is included in every interval",
-        NUMBER, flag="outliers", metavar="SHARE",
-    )  # fmt: skip
-    failure_probability: float = setting(
-        0.01,
-        "probability that round one fails people who are as assumed (default 0.01); it "
-        "is deducted from the level of the intervals",
-        NUMBER, flag="failure-probability", metavar="P",
-    )  # fmt: skip
-    split: Literal["auto", "budget", "users"] = setting(
-        "auto",
-        "with {privacy.local_epsilon}: everybody answers both rounds, each with part of"
-        " the budget, or each person answers one round with all of it; auto takes the "
-        "more accurate one. The fewer people of the first round hide each other less: "
-        "compare the privacy cost of both rounds",
-        flag="split", choices=("auto", "budget", "users"),
-    )  # fmt: skip
-
+from beam_ldp.settings.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
 
 _OWN: dict[str, dict[str, Any]] = {
     "column": {"help": "columns of numbers: names and globs, separated by commas; may be repeated"},
@@ -90,9 +28,11 @@ PARTS = (
         without=("norm", "one_row_each", "outside"),
     ),
     Part(
-        "people", People, DATA, only=("id",),
+        "people", People, DATA, only=("id", "group_by", "groups"),
         own={"id": {"help": "column with the user id: all rows of a person are replaced by "
-                   "their mean"}},
+                   "their mean"},
+             "group_by": {"help": "column with a public group: a person is in that of most of "
+                         "the own rows"}},
     ),
     Part("privacy", Privacy, PRIVACY),
     Part("shuffle", Shuffling, MECHANISM),

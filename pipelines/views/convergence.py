@@ -10,17 +10,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from beam_ldp.pipelines.views.pictures import (
-    ABOVE,
-    BELOW,
-    ESTIMATE,
-    GREY,
-    TRUTH,
-    figure_with,
-    logarithmic,
-    png,
-)
-from beam_ldp.pipelines.views.terminal import printed_json
 from beam_ldp.planning.convergence import (
     LARGEST_LOCAL_EPSILON,
     ROUNDS,
@@ -30,6 +19,17 @@ from beam_ldp.planning.convergence import (
     best,
     plan_convergence,
 )
+from beam_ldp.questions.pictures import (
+    ABOVE,
+    BELOW,
+    ESTIMATE,
+    GREY,
+    TRUTH,
+    figure_with,
+    logarithmic,
+    png,
+)
+from beam_ldp.release.terminal import printed_json
 from beam_ldp.wording import number
 
 _HEIGHT = 5.0  # inches

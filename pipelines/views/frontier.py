@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.pipelines.views.pictures import BELOW, GREY, GRID, bare
+from beam_ldp.questions.pictures import BELOW, GREY, GRID, bare
 from beam_ldp.settings.sections import MAX_LOCAL_EPSILON
 
 TALL = 3.4  # inches

@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.planner import Choice, Planner
-from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
+from beam_ldp.planning.mechanisms import mechanism_of
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -29,11 +28,15 @@ from beam_ldp.pipelines.views.pictures import (
     label_ends,
     png,
 )
-from beam_ldp.pipelines.views.tables import plan_table
-from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.release.planned import PlannedRun
+from beam_ldp.release.tables import plan_table
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
+
+if TYPE_CHECKING:
+    from beam_ldp.training.plan import TrainingPlan
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -261,27 +264,27 @@ class Plans:
     """The plan of one release, as people and programs see it.
 
     Args:
-        planner: of the release.
+        run: the release, of which nothing runs.
     """
 
-    def __init__(self, planner: Planner[Any]) -> None:
-        self.planner = planner
+    def __init__(self, run: PlannedRun) -> None:
+        self.run, self.job, self.asked = run, run.job, run.declared
 
-    @cached_property
-    def choice(self) -> Choice[Any] | None:
-        """What would run; None where nothing meets the limits."""
-        return self.planner.choose()
+    @property
+    def found(self) -> bool:
+        """Whether any mechanism meets the limits."""
+        return True
 
     def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
         """For programs: `release` is what the program's `--dry-run` says."""
         self._refuse_costs(workers)
-        return {"release": None if self.choice is None else self.planner.as_json(self.choice)}
+        return {"release": self.run.as_json() if self.found else None}
 
     def show(self, workers: int | None = None, price: float | None = None) -> None:
         """For people."""
         self._refuse_costs(workers)
-        if self.choice is not None:
-            Console().print(plan_table(self.planner, self.choice))
+        if self.found:
+            Console().print(plan_table(self.run))
 
     def _refuse_costs(self, workers: int | None) -> None:
         if workers is not None:
@@ -292,13 +295,38 @@ class Plans:
         raise SettingError("--plot compares mechanisms, and here there is one plan")
 
 
+class TrainPlans(Plans):
+    """The plan of a training, as `beam-ldp plan` shows it.
+
+    Args:
+        plan: of the training.
+    """
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self.plan = plan
+
+    def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
+        self._refuse_costs(workers)
+        left_out = ("schema_version", "dry_run", "flows")
+        from beam_ldp.training.view import plan_as_json
+
+        found = plan_as_json(self.plan, None)
+        return {"release": {name: one for name, one in found.items() if name not in left_out}}
+
+    def show(self, workers: int | None = None, price: float | None = None) -> None:
+        self._refuse_costs(workers)
+        from beam_ldp.training.view import say_plan
+
+        say_plan(self.plan, None)
+
+
 class ComparedPlans(Plans):
     """The same, with all mechanisms for the task beside the one that would run."""
 
     has_costs: ClassVar[bool] = True
 
     @abstractmethod
-    def plans_at(self, settings: Settings[Any]) -> Sequence[Any]:
+    def plans_at(self, job: Job) -> Sequence[Any]:
         """All mechanisms, best first. Raises SettingError or ValueError."""
 
     @property
@@ -326,10 +354,10 @@ class ComparedPlans(Plans):
     @property
     def title(self) -> str:
         """The same above a table, and of how many reports its epsilons are, if of fewer."""
-        settings = self.planner.settings
-        if settings.hiding_share == settings.privacy.honest_fraction:
+        job = self.job
+        if job.hiding_share == job.privacy.honest_fraction:
             return self.subtitle
-        least = f"{settings.min_reports:,}"
+        least = f"{job.min_reports:,}"
         return f"{self.subtitle}\nepsilon if only {least} report, the fewest that are released"
 
     @property
@@ -340,24 +368,22 @@ class ComparedPlans(Plans):
     @cached_property
     def plans(self) -> Sequence[Any]:
         """All mechanisms with these settings; one of somebody's own is among them."""
-        return self._plans(self.planner.settings)
+        return self._plans(self.job)
 
-    def _plans(self, settings: Settings[Any]) -> Sequence[Any]:
-        name = settings.mechanism.name
+    def _plans(self, job: Job) -> Sequence[Any]:
+        name = job.mechanism.name
         try:
             if ":" in name:
                 mechanism_of(name)
-            every = replace(settings.mechanism, name=AUTO)
-            return self.plans_at(replace(settings, mechanism=every))
+            every = replace(job.mechanism, name=AUTO)
+            return self.plans_at(replace(job, mechanism=every))
         except ValueError as error:
             raise SettingError(str(error)) from None
 
-    @cached_property
-    def choice(self) -> Choice[Any] | None:
-        auto = self.planner.settings.mechanism.name == AUTO
-        if auto and all(plan.excluded for plan in self.plans):
-            return None
-        return self.planner.choose()
+    @property
+    def found(self) -> bool:
+        auto = self.job.mechanism.name == AUTO
+        return not (auto and all(plan.excluded for plan in self.plans))
 
     def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
         self._refuse_costs(None if self.has_costs else workers)
@@ -375,8 +401,8 @@ class ComparedPlans(Plans):
         for plan in self.plans:
             if plan.excluded:
                 console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
-        if ":" in self.planner.settings.mechanism.name:
-            show_summary(console, mechanism_of(self.planner.settings.mechanism.name))
+        if ":" in self.job.mechanism.name:
+            show_summary(console, mechanism_of(self.job.mechanism.name))
         super().show()
         if workers is not None:
             usable = [plan.randomizer for plan in self.plans if not plan.excluded]
@@ -384,18 +410,18 @@ class ComparedPlans(Plans):
 
     @property
     def _people(self) -> int:
-        return int(self.planner.settings.planned_reports)
+        return int(self.job.planned_reports)
 
     def draw(self, path: str) -> None:
-        privacy = self.planner.settings.privacy
+        privacy = self.job.privacy
         name = "local_epsilon" if privacy.epsilon is None else "epsilon"
         asked = getattr(privacy, name)
 
         def plans_at(budget: float) -> Sequence[Any]:
             if budget == asked:
                 return self.plans
-            other = replace(privacy, **{name: budget})
-            return self._plans(replace(self.planner.settings, privacy=other))
+            other = replace(privacy, **{name: budget})  # type: ignore[arg-type]
+            return self._plans(replace(self.job, privacy=other))
 
         with Console(stderr=True).status("planning at other budgets"):  # shown on terminals only
             found = curves(plans_at, asked, self.error)

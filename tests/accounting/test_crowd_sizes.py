@@ -6,6 +6,7 @@ import itertools
 import math
 from fractions import Fraction
 
+import attr
 import numpy as np
 import pytest
 
@@ -15,10 +16,18 @@ from beam_ldp.accounting import (
     event_epsilon,
     shuffle_delta,
     shuffle_epsilon,
+    shuffle_epsilons,
     shuffled_event,
+)
+from beam_ldp.accounting.divergences.bit_counts import (
+    Bit,
+    bit_epsilon,
+    bit_log_deltas,
+    sizes_that_matter,
 )
 from beam_ldp.accounting.divergences.crowd_sizes import CrowdSizes, mean_reciprocal, of_groups
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bounds, hockey_stick
+from beam_ldp.accounting.shuffle.one_release import local_event
 from beam_ldp.randomizers.frequency import BinaryHadamard, LimitedHadamard
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from tests.accounting.brute_force import Pairs, public_pairs
@@ -97,32 +106,60 @@ def test_the_judge_of_groups_counts_whole_assignments():
 
 
 @pytest.mark.parametrize(
-    ("k", "budget", "people", "delta", "was", "mixture"),
+    ("k", "budget", "people", "delta", "was", "mixture", "exact"),
     [
-        (16, 1.0, 10**4, 1e-6, 0.2180, 0.1856),
-        (100, 2.0, 10**5, 1e-6, 0.5369, 0.4555),
-        (1000, 1.0, 10**6, 1e-8, 0.2209, 0.1918),
-        (1000, 3.0, 10**7, 1e-8, 0.3012, 0.2886),
+        (16, 1.0, 10**4, 1e-6, 0.2180, 0.1856, 0.1533),
+        (100, 2.0, 10**5, 1e-6, 0.5369, 0.4555, 0.3595),
+        (1000, 1.0, 10**6, 1e-8, 0.2209, 0.1918, 0.1611),
+        (1000, 3.0, 10**7, 1e-8, 0.3012, 0.2886, 0.2138),
     ],
 )
-def test_goldens_of_public_rows(k, budget, people, delta, was, mixture):
-    """The mean over sizes, and beside it what the smallest group cost; then the rows that tell."""
+def test_goldens_of_public_rows(k, budget, people, delta, was, mixture, exact):
+    """The mean over sizes, and beside it what the smallest group cost; then the rows that tell, and
+    the bit that a row is."""
     oracle = BinaryHadamard(k, budget, row="public")
     pair, groups = oracle.dominating_pair(), oracle.public_groups
     low, high = epsilon_bounds(pair, of_groups(people, groups), delta)
     assert high == pytest.approx(mixture, rel=8e-4) and 0.994 * high < low < high
-    price = shuffle_epsilon(oracle, people, delta)
+    blanket = attr.evolve(local_event(oracle), outputs=0)
+    price = shuffle_epsilon(blanket, people, delta)
     assert price < 0.975 * high and was / price > 1.07
     telling = Fraction(groups + 1, 2 * groups)
     inner = shuffle_delta(LocalRandomizerDpEvent(budget, pair, (), groups), people, float(price))
     assert float(telling * Fraction(inner)) == pytest.approx(delta, rel=1e-6)
+    found = shuffle_epsilon(oracle, people, delta)  # in twice the blocks of the golden
+    assert (
+        found < exact < 1.005 * found < 1.01 * exact and found.lower < found < 1.006 * found.lower
+    )
+    assert found.method == "one bit, all data sets"
+    assert shuffle_epsilons([oracle], people, delta)[0] == pytest.approx(found, rel=1e-12)
+    assert shuffle_delta(oracle, people, float(found)) <= delta * (1 + 1e-9)
 
 
-def test_rounds_of_public_rows():
+@pytest.mark.parametrize(("outputs", "golden", "above"), [(0, 1.2213, 1.4), (2, 0.93846, 1.04)])
+def test_rounds_of_public_rows(outputs, golden, above):
     """Ten rounds cost less than ten of the smallest group did: 1.8188."""
     event = shuffled_event(BinaryHadamard(100, 2.0, row="public"), 10**5)
+    event = attr.evolve(event, local_event=attr.evolve(event.local_event, outputs=outputs))
     found = ShuffleAccountant().compose(event, 10).get_epsilon(1e-6)
-    assert found == pytest.approx(1.2213, rel=1e-3) and 0.7 * found < found.lower < found
+    assert found == pytest.approx(golden, rel=1e-3) and found / above < found.lower < found
+
+
+def test_a_bit_of_any_size_is_no_cheaper_than_any_data_set_and_close():
+    """Of two directions; sizes that hardly matter are left to the next below."""
+    bit, crowd = Bit(0.7, 0.2), of_groups(400, 9)
+    at = np.array([0.0, 0.1, 0.4, 0.8, 1.2])
+    logs = bit_log_deltas(bit, crowd, at)
+    each = np.array([bit_log_deltas(bit, size, at) for size in crowd.sizes])
+    assert np.all(logs >= crowd.above(each) - 1e-12)
+    assert np.all(logs <= crowd.above(each) + 5e-4)
+    assert not sizes_that_matter(bit, crowd, at).all()
+    assert bit_epsilon(bit, crowd, 0.1) == (0.0, 0.0)
+    for delta in (0.05, 1e-3, 1e-8):
+        lower, upper = bit_epsilon(bit, crowd, delta)
+        assert lower == 0.0 and bit_log_deltas(bit, crowd, np.array([upper]))[0] <= math.log(delta)
+        less = bit_log_deltas(bit, crowd, np.array([0.999 * upper]))[0]
+        assert less > math.log(delta) or upper == pytest.approx(bit.directions[0].top, rel=1e-2)
 
 
 def test_answers_of_limited_randomness_in_public_rows():

@@ -24,11 +24,11 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.composition import accountant as accountant_module
-from beam_ldp.accounting.composition import report_curves
 from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, repeated_losses
 from beam_ldp.accounting.divergences.loss_grid import lower_epsilon, pooled_losses
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.lower import class_lower_epsilon, witness_atoms
+from beam_ldp.accounting.shuffle import report_curves
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.mean import LInfMean
 from beam_ldp.randomizers.shuffle_pair import two_level_witnesses

@@ -19,7 +19,6 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     local_event,
 )
-from beam_ldp.accounting.composition.curve_losses import log_convex, log_sticks, moments
 from beam_ldp.accounting.composition.loss_curves import (
     _curve,
     _fine_sticks,
@@ -27,6 +26,7 @@ from beam_ldp.accounting.composition.loss_curves import (
     loss_grid,
     renyi_divergences,
 )
+from beam_ldp.accounting.divergences.curve_losses import log_convex, log_sticks, moments
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks as sticks_of
 from beam_ldp.accounting.divergences.iid_sums import FINE

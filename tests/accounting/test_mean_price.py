@@ -208,7 +208,7 @@ def test_every_way_to_ask_gives_the_same_price():
         messages_epsilon(event, 1e-6),
     ):
         assert same == price and same.lower == price.lower > 0.75
-    assert price == multi_message_epsilon(event.messages, 3000, 1e-6)
+    assert price == multi_message_epsilon(event.messages, 3000, 1e-6, "bits")
     assert mean_epsilon(mechanism, 3000, 0.0) == mechanism.local_epsilon
 
 
@@ -216,7 +216,7 @@ def test_the_general_price_stays_a_choice_where_length_says_little():
     """Half of the bits may flip or more: both prices are computed and the smaller one is taken."""
     mechanism = L2Mean(16, 8.0, messages=(16,), message_epsilons=(0.5,), cutoff=1.1)
     price = mean_epsilon(mechanism, 3000, 1e-6)
-    ways = [mean_epsilon(mechanism, 3000, 1e-6, method) for method in ("l2", "blanket")]
+    ways = [mean_epsilon(mechanism, 3000, 1e-6, method) for method in ("l2", "bits")]
     assert price == min(ways) and price.lower <= min(ways)
 
 

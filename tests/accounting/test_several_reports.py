@@ -18,7 +18,6 @@ from beam_ldp.accounting import (
     local_event,
 )
 from beam_ldp.accounting.composition.loss_curves import _curve, loss_grid, renyi_divergences
-from beam_ldp.accounting.composition.report_curves import one_report
 from beam_ldp.accounting.composition.sampled_curves import _sizes, points_curve
 from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks
 from beam_ldp.accounting.divergences.loss_grid import composed_losses, together
@@ -26,6 +25,7 @@ from beam_ldp.accounting.divergences.moments import Atoms
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import SubsampledShuffledDpEvent as Sampled
 from beam_ldp.accounting.lower import bit_atoms
+from beam_ldp.accounting.shuffle.report_curves import one_report
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import L2Mean
 from beam_ldp.randomizers.mean.two_response import message_pair

@@ -17,8 +17,8 @@ from beam_ldp.accounting import (
     local_event,
 )
 from beam_ldp.accounting.composition.loss_curves import _curve, renyi_divergences
-from beam_ldp.accounting.composition.report_curves import thinned
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.accounting.shuffle.report_curves import thinned
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import Pairs, response_rows, two_level_pairs
 from tests.accounting.loss_laws import heights_of

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.wire import GroupTerms, ReleaseTerms, decode_envelope
 from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw
+from beam_ldp.release.devices.release_file import ReleaseFile
 from tests.randomizers import wire_terms
 
 pytestmark = pytest.mark.slow

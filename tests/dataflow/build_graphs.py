@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import beam_ldp
-from beam_ldp.decisions.commands.bandit.advance import OpenBatch
+from beam_ldp.decisions.bandit_advance import bound_batch
+from beam_ldp.decisions.usage import ADVANCE
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.template import build
-from beam_ldp.pipelines.user_mean import UserLevelMean
+from beam_ldp.pipelines.usage import frequency, mean, user_mean
+from beam_ldp.release.binding import bound
 
 PROGRAMS: dict[str, Any] = {
-    "frequency": Frequency,
-    "mean": Mean,
-    "user-mean": UserLevelMean,
-    "bandit advance": OpenBatch,
+    "frequency": (frequency.USAGE, bound),
+    "mean": (mean.USAGE, bound),
+    "user-mean": (user_mean.USAGE, bound),
+    "bandit advance": (ADVANCE, bound_batch),
 }
 
 
@@ -35,7 +35,8 @@ def main(jobs: str, out: str) -> None:
     for name, job in json.loads(Path(jobs).read_text()).items():
         if "before" in job:
             group(job["before"], standalone_mode=False)
-        pipeline, _, _ = build(PROGRAMS[job["program"]], job["flags"])
+        usage, bind = PROGRAMS[job["program"]]
+        pipeline, _, _ = build(usage, job["flags"], bind)
         result: Any = pipeline.run()
         graph = result.job.proto_pipeline.SerializeToString(deterministic=True)
         Path(out, f"{name}.pb").write_bytes(graph)

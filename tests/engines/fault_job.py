@@ -21,11 +21,11 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines.jobs.results import WorkerResults, WriteBadRows, WriteResults, read_all
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks
+from beam_ldp.release.worker_results import WorkerResults, WriteBadRows, WriteResults, read_all
 from beam_ldp.settings import People
 from beam_ldp.transforms import (
     Aggregate,

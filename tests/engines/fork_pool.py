@@ -25,7 +25,7 @@ from apache_beam.portability.api import beam_fn_api_pb2_grpc
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 from apache_beam.utils import thread_pool_executor
 
-import beam_ldp.pipelines.stream  # noqa: F401
+import beam_ldp.release.streams.run  # noqa: F401
 import tests.engines.fault_job  # noqa: F401
 
 

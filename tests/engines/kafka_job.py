@@ -12,20 +12,19 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
 from apache_beam.transforms.window import FixedWindows
 
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
-from beam_ldp.pipelines.streams.results import (
-    Pricing,
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
+from beam_ldp.release.streams.results import (
     WriteStreamBadRows,
     WriteWindows,
     WriteWithheldReleases,
 )
-from beam_ldp.pipelines.streams.source import Message, MessagesToTables
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.streams.source import Message, MessagesToTables
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
-from beam_ldp.transforms.elements.portable import PortableDomain
 from tests.engines.kafka import TOPIC, Kafka
+from tests.pipelines.test_stream import a_run
 
 DOMAIN = Domain(("red", "green"))
 ORACLE = KRandomizedResponse(DOMAIN.size, 4.0)
@@ -91,8 +90,7 @@ def build(options: Sequence[str], queue: Kafka, folder: Path, windows: int) -> b
         )
     )
     out = str(folder / "out")
-    pricing = Pricing(delta=1e-8, honest_fraction=1.0, local_epsilon=ORACLE.local_epsilon)
-    released | "Write" >> WriteWindows(out, PortableDomain(DOMAIN), pricing)
+    released | "Write" >> WriteWindows(out, a_run(ORACLE), None)
     released.withheld | "Write withheld" >> beam.ParDo(WriteWithheldReleases(out))
     table[BAD_ROWS] | "Write bad rows" >> beam.ParDo(WriteStreamBadRows(out))
     return pipeline

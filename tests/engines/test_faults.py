@@ -30,7 +30,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines.jobs.results import read_all
+from beam_ldp.release.worker_results import read_all
 from tests.engines.fault_job import Door, FaultJob
 from tests.engines.kills import Kill, known
 from tests.engines.servers import CLUSTERS, Engine, running

@@ -124,9 +124,8 @@ class Killed(BaseException):
 def make(folder: Path, case: tuple[str, str]) -> None:
     """Leave what a run leaves that ends as a step begins. Knows the product of the recording."""
     from beam_ldp.ledger import BudgetLedger
-    from beam_ldp.pipelines import outputs, run
-    from beam_ldp.pipelines.jobs import job
-    from beam_ldp.pipelines.records import publishing
+    from beam_ldp.release import beam_job as job
+    from beam_ldp.release import outputs, publishing, runner
 
     name, step = case
     prepare(folder, "")
@@ -138,13 +137,13 @@ def make(folder: Path, case: tuple[str, str]) -> None:
     prepare(folder, name)
     dies: Mapping[str, tuple[Any, str]] = {
         "reserved": (job, "run_pipeline"),
-        "counted": (run, "gate_bad_rows"),
-        "rows listed": (run, "finish"),
-        "half written": (run, "privacy_statement"),
+        "counted": (runner, "gate_bad_rows"),
+        "rows listed": (runner, "finish"),
+        "half written": (runner, "privacy_statement"),
         "finished": (publishing, "settle"),
         "settled": (outputs.OutputFolder, "publish"),
-        "published": (run, "count_people"),
-        "not logged": (run, "log_run"),
+        "published": (runner, "count_people"),
+        "not logged": (runner, "log_run"),
     }
     with pytest.MonkeyPatch.context() as patch:
         stores.lose_launchers(patch)

@@ -18,14 +18,11 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines.streams.results import (
-    Pricing,
+from beam_ldp.release.streams.results import (
     WriteWindows,
     WriteWithheldReleases,
     begin,
 )
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import (
     ChargeTo,
@@ -34,13 +31,12 @@ from beam_ldp.transforms import (
     ValueBlock,
     WindowRules,
 )
-from beam_ldp.transforms.elements.portable import PortableDomain
 from tests.golden import devices, frozen, stores
+from tests.pipelines.test_stream import ORACLE, a_run
 
 KEPT = Path(__file__).parent / "streams"
 LEDGER = "sqlite:///privacy.db"
-ORACLE, COLOURS = KRandomizedResponse(3, 2.0), Domain(("red", "green"))
-DELTA, LEAST = 1e-8, 50
+LEAST = 50
 RUNNER = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 
 
@@ -79,7 +75,6 @@ def start(*steps: Any, late: str = "release", lateness: int = 0, sums: bool = Fa
     )
     identity = composite.identity
     assert identity is not None
-    pricing = Pricing(DELTA, 1.0, ORACLE.local_epsilon, identity)
     with beam.Pipeline(options=PipelineOptions([RUNNER], streaming=True)) as pipeline:
         releases = (
             pipeline
@@ -88,10 +83,10 @@ def start(*steps: Any, late: str = "release", lateness: int = 0, sums: bool = Fa
             | beam.WindowInto(FixedWindows(60), allowed_lateness=lateness)
             | composite
         )
-        releases | WriteWindows("out", PortableDomain(COLOURS), pricing)
+        releases | WriteWindows("out", a_run(), identity)
         if sums:
             slid = releases | SlidingSums(120, 60)
-            slid | "Sums" >> WriteWindows("out", PortableDomain(COLOURS), pricing)
+            slid | "Sums" >> WriteWindows("out", a_run(), identity)
         releases.withheld | beam.ParDo(WriteWithheldReleases("out"))
     begin(Path("out"), identity, "live")
 

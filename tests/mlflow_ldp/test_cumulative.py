@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,30 +34,6 @@ pytestmark = pytest.mark.exact
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 50_000)
 PRICE = float(event_epsilon(EVENT, 1e-6))
-
-
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store: its tables take seconds to make."""
-    made = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{made}").search_experiments()
-    return made
-
-
-@pytest.fixture
-def store(migrated: Path, tmp_path: Path) -> Iterator[str]:
-    (tmp_path / "mlflow.db").write_bytes(migrated.read_bytes())
-    uri, before = f"sqlite:///{tmp_path / 'mlflow.db'}", mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
-    yield uri
-    mlflow.set_tracking_uri(before)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> BudgetLedger:
-    made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
-    made.set_budget("visits", epsilon=1.0, delta=1e-6, local_epsilon=16.0)
-    return made
 
 
 def release(ledger: BudgetLedger, name: str, store: str | None = None, **record: Any) -> Any:

@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +20,16 @@ from mlflow_ldp.release import dataset_input, schema_digest
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import PrivacyTracker
 from tests.ledger.asked import asked
+from tests.mlflow_ldp.test_tracker import uncharged
 from tests.warm import warm_commands
 
 mlflow = pytest.importorskip("mlflow")
 
+pytestmark = pytest.mark.usefixtures("store")
+
 PURE = LocalRandomizerDpEvent(0.01)
 ROUND = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(2.0), 60_000, 2_000)
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
-
-
-@pytest.fixture(autouse=True)
-def tracking(store: str) -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(store)
-    yield
-    while mlflow.active_run():
-        mlflow.end_run()
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture
@@ -51,12 +37,6 @@ def ledger(tmp_path: Path) -> BudgetLedger:
     made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     made.set_budget("visits", epsilon=100.0, delta=1e-6)
     return made
-
-
-def uncharged(**how: Any) -> PrivacyTracker:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return PrivacyTracker("visits", 1e-6, **how)
 
 
 # Context ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,29 +35,6 @@ pytestmark = pytest.mark.exact
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 50_000)
 LARGER = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 20_000)
 PRICE, BOTH = (float(event_epsilon(event, 1e-6)) for event in (EVENT, LARGER))
-
-
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{made}").search_experiments()
-    return made
-
-
-@pytest.fixture
-def store(migrated: Path, tmp_path: Path) -> Iterator[str]:
-    (tmp_path / "mlflow.db").write_bytes(migrated.read_bytes())
-    uri, before = f"sqlite:///{tmp_path / 'mlflow.db'}", mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
-    yield uri
-    mlflow.set_tracking_uri(before)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> BudgetLedger:
-    made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
-    made.set_budget("visits", epsilon=1.0, delta=1e-6, local_epsilon=16.0)
-    return made
 
 
 def runs(store: str, wanted: str = "") -> list[Any]:

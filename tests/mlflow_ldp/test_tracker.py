@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +26,11 @@ from mlflow_ldp.tracker import LARGEST_BLOCK, PrivacyTracker, active_tracker
 
 mlflow = pytest.importorskip("mlflow")
 
-pytestmark = pytest.mark.exact
+pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("store")]
 
 PURE = LocalRandomizerDpEvent(0.01)
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 100_000)
 ROUND = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(2.0), 60_000, 2_000)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
-
-
-@pytest.fixture(autouse=True)
-def tracking(store: str) -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(store)
-    yield
-    while mlflow.active_run():
-        mlflow.end_run()
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture

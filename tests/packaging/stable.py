@@ -43,6 +43,7 @@ MODULES = (
     "beam_ldp.transforms",
     "mlflow_ldp",
 )
+FACTS = ("facts", "part_facts", "told_of_search")  # functions that say what only some records tell
 WITHOUT_IMPORT = {  # TensorFlow, or Flower, is needed
     name: ROOT / name / "__init__.py" for name in ("flower_adapters", "tff_adapters")
 }
@@ -88,7 +89,7 @@ def commands() -> dict[str, str]:
     from click.testing import CliRunner
 
     from beam_ldp.pipelines.cli import group
-    from beam_ldp.pipelines.commands import COMMANDS
+    from beam_ldp.release.commands import COMMANDS
 
     found: dict[str, str] = {}
 
@@ -108,6 +109,18 @@ def commands() -> dict[str, str]:
     return found
 
 
+def facts() -> set[str]:
+    """The fields that only records of some kinds of questions have."""
+    return {
+        key.value
+        for path in (ROOT / "beam_ldp").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name in FACTS
+        for told in ast.walk(node) if isinstance(told, ast.Dict)
+        for key in told.keys if isinstance(key, ast.Constant)
+    }  # fmt: skip
+
+
 def flags_of(help_text: str) -> list[str]:
     """The flags that a help text describes, and not those of its examples."""
     return sorted(set(re.findall(r"^ {2,6}(?:-\w, )?(--[a-z][a-z-]*)", help_text, re.M)))
@@ -117,20 +130,11 @@ def everything() -> dict[str, Any]:
     """All that is promised to stay."""
     from beam_ldp.ledger.store import SCHEMA
     from beam_ldp.log_events import EVENTS
-    from beam_ldp.pipelines import collect, programs
-    from beam_ldp.pipelines.devices import collecting as collect_mean
-    from beam_ldp.pipelines.frequencies import parts
-    from beam_ldp.pipelines.means import user_choice as user_mean_record
-    from beam_ldp.pipelines.records import record
-    from beam_ldp.pipelines.words.choice import WordRecord
+    from beam_ldp.pipelines import programs
     from beam_ldp.randomizers import wire
+    from beam_ldp.release import record
     from beam_ldp.transforms.elements.stages import METRICS
 
-    kinds = (
-        record.PrivacyRecord, record.MeanRecord, parts.PartsRecord, collect.CollectRecord,
-        collect.CollectPartsRecord, collect_mean.CollectMeanRecord,
-        user_mean_record.UserMeanRecord, WordRecord,
-    )  # fmt: skip
     return {
         "names": {
             **{module: names_of(module) for module in MODULES},
@@ -139,8 +143,11 @@ def everything() -> dict[str, Any]:
         "flags": {name: flags_of(told) for name, told in commands().items()},
         "exit_codes": [programs.DONE, programs.FAILED, programs.MISUSED, programs.NOTHING_RELEASED],
         "record_fields": {
-            kind.__name__: sorted(field.name for field in dataclasses.fields(kind))
-            for kind in kinds
+            "every record": sorted(
+                {field.name for field in dataclasses.fields(record.PrivacyRecord)}
+                - set(record.NOT_WRITTEN)
+            ),
+            "some records": sorted(facts() - set(record.NOT_WRITTEN)),
         },
         "events": {event.name: list(event.fields) for event in EVENTS},
         "metrics": {metric.name: metric.kind for metric in METRICS},

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.jobs import results
 from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelopes, open_envelope
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.transforms.elements import set_digests
 from tests.randomizers.forged import forged_id, old_sum
 

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import audit
-from beam_ldp.pipelines import checks, programs, run
-from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records import charging, reserving
-from tests.pairs.test_steps import Killed, end_at, meanwhile
-from tests.pairs.world import FREQUENCY, World, instead
+from beam_ldp.release import charging, reserving, runner
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.run import Run
+from tests.pairs.test_steps import end_at, meanwhile
+from tests.pairs.world import FREQUENCY, Killed, World, die, instead
 
 pytestmark = pytest.mark.e2e
 
@@ -33,14 +32,6 @@ READ, ESTIMATE, SETTLED = "nothing was read", "an estimate left the workers", "i
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World.make(tmp_path / "world")
-
-
-def finalize(world: World, *more: str) -> tuple[int, str]:
-    url = f"sqlite:///{world.folder}/privacy.db"
-    done = CliRunner().invoke(group, ["finalize", f"{world.folder}/out", "--ledger", url, *more])
-    if (world.folder / "out" / "privacy.json").exists():
-        world.published.setdefault("out", {i: dict(p) for i, p in world.people.items()})
-    return done.exit_code, " ".join(done.output.split())
 
 
 @dataclass(frozen=True)
@@ -99,10 +90,10 @@ def test_a_command_that_was_killed_and_is_run_again(world: World, name: str) -> 
     world.ledger.set_budget("them", epsilon=30.0, delta=1e-6, local_epsilon=pair.room)
     end_at(world, flags, pair.step, "out")
     for more, code in pair.between:
-        assert finalize(world, *more)[0] == code
+        assert world.finalize("out", *more)[0] == code
     assert world.publish(FREQUENCY, "out", flags) == pair.code
     if pair.code == programs.DONE:
-        assert finalize(world)[0] == 0  # what the first start left
+        assert world.finalize("out")[0] == 0  # what the first start left
         assert not list(world.folder.glob(".out.*"))
     world.check(FREQUENCY)
     assert world.ledger.status("them").local_committed == pair.charged
@@ -115,10 +106,8 @@ def test_a_check_does_not_count_the_charge_twice_that_a_run_goes_on_under(world:
     end_at(world, flags, ESTIMATE, "out")
 
     def said(*more: str) -> str:
-        given = read_flags(
-            FREQUENCY.question.usage, [*flags, f"--output={world.folder}/out", *more]
-        )
-        (found,) = [f for f in checks.of_program("frequency", given) if f.check == "budget"]
+        given = read_flags(FREQUENCY.program.usage, [*flags, f"--output={world.folder}/out", *more])
+        (found,) = [f for f in programs.checks_of("frequency", given) if f.check == "budget"]
         return f"{found.status}: {found.said}"
 
     assert said().endswith("was started before and is charged: it goes on, for free")
@@ -137,15 +126,15 @@ def test_a_job_server_that_is_killed_leaves_what_finalize_needs(
         raise JobError("the job server does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.job, "ends_with_launcher", lambda *_: not elsewhere)
-        patch.setattr(FREQUENCY.question, "collect", lost)
+        patch.setattr(runner.beam_job, "ends_with_launcher", lambda *_: not elsewhere)
+        patch.setattr(Run, "collect", lost)
         flags = world.flags(FREQUENCY, memoized=False, tags=False)
         assert world.publish(FREQUENCY, "out", flags) != programs.DONE
     assert world.ledger.charge("nightly").status == "reserved"
     if elsewhere:
-        code, said = finalize(world)
+        code, said = world.finalize("out")
         assert code == 1 and "`beam-ldp finalize --ended` gives back" in said
-    code, said = finalize(world, *["--ended"] * elsewhere)
+    code, said = world.finalize("out", *["--ended"] * elsewhere)
     assert code == 0 and "released nothing" in said
     assert world.ledger.charge("nightly").status == "abandoned"
     assert not list(world.folder.glob(".out.*"))
@@ -157,8 +146,10 @@ def test_the_same_command_twice_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch, output: str, expected: str
 ) -> None:
     flags = instead(world.flags(FREQUENCY, tags=False), run_id=None)
-    again: Callable[[], Any] = lambda: run.run_flags(  # noqa: E731
-        FREQUENCY.question, [*flags, f"--output={world.folder}/{output}"], run.Console(quiet=True)
+    again: Callable[[], Any] = lambda: programs.run_flags(  # noqa: E731
+        FREQUENCY.program,
+        [*flags, f"--output={world.folder}/{output}"],
+        runner.Console(quiet=True),
     )[0]
     if expected == "overtaken":
         again = lambda: world.publish(FREQUENCY, output, flags)  # noqa: E731
@@ -181,7 +172,7 @@ def test_a_run_of_another_process_that_lives_is_not_overtaken(
         other = Launcher.of(child.pid)
         with monkeypatch.context() as patch:
             patch.setattr(reserving.Launcher, "this", classmethod(lambda _: other))
-            patch.setattr(charging, "settle", lambda *_, **__: (_ for _ in ()).throw(Killed()))
+            patch.setattr(charging, "settle", die)
             with pytest.raises(Killed):
                 world.publish(FREQUENCY, "elsewhere", flags)
         assert world.publish(FREQUENCY, "out", flags) == programs.MISUSED

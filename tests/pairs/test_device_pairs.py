@@ -17,9 +17,8 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_ldp.ledger import LedgerError
 from beam_ldp.pipelines import collect as collect_program
 from beam_ldp.pipelines import programs, randomize
-from beam_ldp.pipelines.collect import Collect
-from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.jobs import results
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.devices.release_file import load_release
 from beam_ldp.transforms.budgeted import ChargeTo
 from tests.pairs import envelopes
 from tests.pairs.world import DELTA, Program, World, instead
@@ -27,7 +26,7 @@ from tests.pairs.world import DELTA, Program, World, instead
 pytestmark = pytest.mark.e2e
 
 REFUSED, PRICED, CHARGED = "refused", "priced together", "charged anew"
-DEVICES = Program("devices", Collect, (), ("hair",))
+DEVICES = Program("devices", collect_program.PROGRAM, (), ("hair",))
 Flags = list[str]
 
 

@@ -11,20 +11,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs, programs, run
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.interrupted_runs import Note
+from beam_ldp.release import charging, outputs, runner
+from beam_ldp.release.interrupted_runs import Note
 from tests.memory_files import STORE, MemoryFileSystem
-from tests.pairs.world import FREQUENCY, World
+from tests.pairs.world import FREQUENCY, Killed, World, away, die
 
 pytestmark = pytest.mark.e2e
 BUCKET = f"{MemoryFileSystem.scheme()}://bucket"
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 @pytest.fixture
@@ -43,21 +39,13 @@ def store() -> Iterator[None]:
 
 def publish(world: World, output: str) -> int:
     flags = [*world.flags(FREQUENCY, memoized=False, tags=False), f"--output={output}"]
-    return run.run_flags(FREQUENCY.question, flags, run.Console(quiet=True))[0]
+    return programs.run_flags(FREQUENCY.program, flags, runner.Console(quiet=True))[0]
 
 
 def finalize(world: World, output: str) -> tuple[int, str]:
     url = f"sqlite:///{world.folder}/privacy.db"
     done = CliRunner().invoke(group, ["finalize", output, "--ledger", url])
     return done.exit_code, " ".join(done.output.split())
-
-
-def away(*_: Any, **__: Any) -> Any:
-    raise LedgerUnavailableError("away")
-
-
-def die(*_: Any, **__: Any) -> Any:
-    raise Killed
 
 
 def left_of(world: World, output: str) -> None:

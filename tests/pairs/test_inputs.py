@@ -18,8 +18,7 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import check, programs, run
-from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines import check, frequency, programs
 
 pytestmark = pytest.mark.e2e
 
@@ -76,8 +75,11 @@ def publish(
     folder: Path, name: str, output: str, *more: str, memoized: bool = True
 ) -> tuple[int, str]:
     console = Console(width=1000, file=io.StringIO())
-    code, _ = run.run_flags(
-        Frequency, [*flags(folder, name, output, memoized), *more], console, shown=False
+    code, _ = programs.run_flags(
+        frequency.PROGRAM,
+        [*flags(folder, name, output, memoized), *more],
+        console,
+        shown=False,
     )
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 

@@ -40,22 +40,6 @@ REFUSED, SAME, PRICED, CHARGED = "refused", "the same", "priced together", "char
 Flags = list[str]
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Program], World]:
-    """The world after the first release of a program, made once."""
-    made: dict[str, World] = {}
-
-    def of(program: Program) -> World:
-        if program.name not in made:
-            world = World.make(tmp_path_factory.mktemp("first") / "world")
-            assert world.publish(program, "first", world.flags(program)) == programs.DONE
-            world.check(program)
-            made[program.name] = world
-        return made[program.name]
-
-    return of
-
-
 @dataclass(frozen=True)
 class Change:
     """One thing that is another one the second time.

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines import frequency, programs
 from tests.pairs.world import DELTA, FREQUENCY, Program, World
 
 pytestmark = pytest.mark.e2e
 
 GROUPED = Program(
     "groups",
-    Frequency,
+    frequency.PROGRAM,
     (*FREQUENCY.asks, "--group-by=eyes", "--groups={0}/eyes.txt"),
     ("hair", "eyes"),
 )
 BATCHED = Program(
-    "batches", Frequency, (*FREQUENCY.asks, "--shuffle-output=reports", "--scope=batch"), ("hair",)
+    "batches",
+    frequency.PROGRAM,
+    (*FREQUENCY.asks, "--shuffle-output=reports", "--scope=batch"),
+    ("hair",),
 )
 PARTS = [GROUPED, BATCHED]
 
 
 @pytest.fixture(params=PARTS, ids=lambda program: program.name)
-def first(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[World, Program, list[str]]:
+def published(
+    request: pytest.FixtureRequest, first: Callable[[Program], World], tmp_path: Path
+) -> tuple[World, Program, list[str]]:
     """After the first publication."""
-    world, program = World.make(tmp_path / "world"), request.param
-    flags = world.flags(program)
-    assert world.publish(program, "first", flags) == programs.DONE
-    world.check(program)
-    return world, program, flags
+    world = first(request.param).copy(tmp_path / "world")
+    return world, request.param, world.flags(request.param)
 
 
 def paid(world: World) -> float:
@@ -43,10 +45,10 @@ def paid(world: World) -> float:
 
 
 def test_people_are_exchanged_and_then_nothing_changes(
-    first: tuple[World, Program, list[str]],
+    published: tuple[World, Program, list[str]],
 ) -> None:
     """All publications together cost the local epsilon: cells of a group are known of nobody."""
-    world, program, flags = first
+    world, program, flags = published
     assert paid(world) < 2.0
     for i in range(40):
         world.people[10_000 + i] = world.people.pop(i)
@@ -62,9 +64,9 @@ def test_people_are_exchanged_and_then_nothing_changes(
     assert world.ledger.status("them").spent == spent
 
 
-def test_a_changed_value_is_refused(first: tuple[World, Program, list[str]]) -> None:
+def test_a_changed_value_is_refused(published: tuple[World, Program, list[str]]) -> None:
     """And so is a person who moves to another group."""
-    world, program, flags = first
+    world, program, flags = published
     before = world.ledger.charge("nightly")
     for i in range(0, 60, 3):
         eyes = "b" if i % 2 == 0 else "a"

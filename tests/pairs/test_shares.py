@@ -17,10 +17,9 @@ from rich.console import Console
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.auditing import audit
 from beam_ldp.ledger.rows import Anchor
-from beam_ldp.pipelines import mean, programs, randomize, run
-from beam_ldp.pipelines.collect import Collect
-from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines import collect, mean, programs, randomize
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.release import runner
 from tests.pairs import envelopes
 from tests.pairs.world import Program, World, instead
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 SHARES = Program(
     "mean in shares",
-    Mean,
+    mean.PROGRAM,
     ("--column=age,person", "--norm=l2", "--radius=500", "--epsilon=1", "--trust-shuffler",
      "--expected-users=400"),
     ("age", "person"),
@@ -125,7 +124,7 @@ def test_a_killed_run_stays_charged_at_its_worst(first: World, tmp_path: Path) -
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "finish", killed)
+        patch.setattr(runner, "finish", killed)
         assert world.publish(SHARES, "second", flags) != programs.DONE
     charge = world.ledger.charge("killed")
     assert charge.event is not None and charge.status in ("reserved", "settled")
@@ -156,7 +155,9 @@ def test_of_two_at_once_the_budget_pays_for_one(tmp_path: Path) -> None:
     def publish(name: str) -> None:
         flags = instead(flags_in(world), run_id=name, release_id=name)
         out = f"--output={world.folder}/{name}"
-        codes[name], _ = run.run_flags(Mean, [*flags, out], Console(quiet=True), shown=False)
+        codes[name], _ = programs.run_flags(
+            mean.PROGRAM, [*flags, out], Console(quiet=True), shown=False
+        )
 
     both = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
     for thread in both:
@@ -175,7 +176,7 @@ def test_of_two_at_once_the_budget_pays_for_one(tmp_path: Path) -> None:
 
 # From devices -----------------------------------------------------------------------------------
 
-DEVICES = Program("shares from devices", Collect, (), ("age", "person"))
+DEVICES = Program("shares from devices", collect.PROGRAM, (), ("age", "person"))
 
 
 def ask(world: World, name: str, *more: str) -> Path:
@@ -314,7 +315,7 @@ def test_a_killed_collection_goes_on_under_its_name_alone(tmp_path: Path) -> Non
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "finish", killed)
+        patch.setattr(runner, "finish", killed)
         assert collect(world, "first", question, envelopes) != programs.DONE
     assert world.ledger.charge("nightly").status == "reserved"
     later(world)
@@ -355,7 +356,9 @@ def test_of_two_collections_at_once_one_is_published(tmp_path: Path) -> None:
         flags = [f"--reports={envelopes}/*", f"--release={question}", "--no-mlflow",
                  f"--ledger=sqlite:///{world.folder}/privacy.db", f"--run-id={name}",
                  f"--output={world.folder}/{name}"]  # fmt: skip
-        codes[name], _ = run.run_flags(Collect, flags, Console(quiet=True), shown=False)
+        codes[name], _ = programs.run_flags(
+            DEVICES.program, flags, Console(quiet=True), shown=False
+        )
 
     both = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
     for thread in both:

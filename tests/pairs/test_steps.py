@@ -12,21 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs, programs, run
-from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.interrupted_runs import Note
-from tests.pairs.world import FREQUENCY, World, instead
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import programs
+from beam_ldp.release import charging, outputs, runner
+from beam_ldp.release.interrupted_runs import Note
+from tests.pairs.world import FREQUENCY, Killed, Program, World, away, die, instead
 
 pytestmark = pytest.mark.e2e
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 @pytest.fixture
@@ -35,27 +29,19 @@ def world(tmp_path: Path) -> World:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "nothing was read": (run.job, "run_pipeline"),
-    "an estimate left the workers": (run, "gate_bad_rows"),
+    "nothing was read": (runner.beam_job, "run_pipeline"),
+    "an estimate left the workers": (runner, "gate_bad_rows"),
     "it is finished": (charging, "settle"),
     "it is settled": (outputs.OutputFolder, "publish"),
-    "it is published": (run, "count_people"),
+    "it is published": (runner, "count_people"),
 }
 
 
 def end_at(world: World, flags: list[str], step: str, output: str = "first") -> None:
     """A run that dies as this step begins."""
 
-    def die(*_: Any, **__: Any) -> Any:
-        raise Killed
-
     with pytest.MonkeyPatch.context() as patch:
-        if step == "nothing was read":
-            from beam_ldp.pipelines.jobs import job
-
-            patch.setattr(job, "run_pipeline", die)
-        else:
-            patch.setattr(*STEPS[step], die)
+        patch.setattr(*STEPS[step], die)
         patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
         with pytest.raises(Killed):
             world.publish(FREQUENCY, output, flags)
@@ -63,14 +49,6 @@ def end_at(world: World, flags: list[str], step: str, output: str = "first") -> 
         left = Note.read(str(note.parent))
         assert left is not None and left.launcher == Launcher.this()
         replace(left, launcher=left.launcher.gone).write(str(note.parent))
-
-
-def finalize(world: World, output: str) -> tuple[int, str]:
-    url = f"sqlite:///{world.folder}/privacy.db"
-    done = CliRunner().invoke(group, ["finalize", f"{world.folder}/{output}", "--ledger", url])
-    if (world.folder / output / "privacy.json").exists():
-        world.published.setdefault(output, {i: dict(p) for i, p in world.people.items()})
-    return done.exit_code, " ".join(done.output.split())
 
 
 QUICK = [(True, "it is finished"), (False, "it is finished"), (False, "it is settled")]
@@ -94,7 +72,7 @@ def test_a_run_ends_and_another_question_takes_its_name(
     assert world.publish(FREQUENCY, "second", other) == programs.MISUSED
     if memoized:  # and under another name of the run
         assert world.publish(FREQUENCY, "second", instead(other, run_id="b")) == programs.MISUSED
-    finalize(world, "first")
+    world.finalize("first")
     world.check(FREQUENCY)
     (charge,) = world.ledger.state.population_of("them").charges_of(0)
     published = bool(world.published)
@@ -109,7 +87,7 @@ def test_a_memoized_run_is_started_again(world: World, step: str) -> None:
     flags = world.flags(FREQUENCY)
     end_at(world, flags, step)
     assert world.publish(FREQUENCY, "second", flags) == programs.DONE
-    finalize(world, "first")  # what the first start left may only be the same
+    world.finalize("first")  # what the first start left may only be the same
     world.check(FREQUENCY)
     assert len(world.ledger.state.population_of("them").charges_of(0)) == 1
     assert world.ledger.status("them").local_committed == 2.0
@@ -126,10 +104,6 @@ def test_a_fresh_run_is_never_started_again(world: World, step: str) -> None:
 # The ledger or the tracker is away ----------------------------------------------------------------
 
 
-def away(*_: Any, **__: Any) -> Any:
-    raise LedgerUnavailableError("away")
-
-
 @pytest.mark.parametrize("memoized", [True, False], ids=["memoized", "fresh"])
 def test_the_ledger_is_away_at_settlement(
     world: World, memoized: bool, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +116,7 @@ def test_the_ledger_is_away_at_settlement(
     assert world.ledger.charge("nightly").status == "reserved"
     other = instead([flag.replace("hair", "eyes") for flag in flags], release_id="week-48")
     assert world.publish(FREQUENCY, "second", other) == programs.MISUSED
-    code, said = finalize(world, "first")
+    code, said = world.finalize("first")
     assert code == 0 and "it is settled, and published" in said, said
     world.check(FREQUENCY)
     assert list(world.published) == ["first"] and not list(world.folder.glob(".first.*"))
@@ -157,20 +131,20 @@ def test_the_ledger_is_away_before_anything_is_read(
 
 
 def test_a_second_publication_whose_ledger_is_away(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    first: Callable[[Program], World], tmp_path: Path
 ) -> None:
     """Other people: finished, kept, and charged for before it appears."""
+    world = first(FREQUENCY).copy(tmp_path / "world")
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     spent = world.ledger.status("them").spent
     for i in range(40):
         world.people[10_000 + i] = world.people.pop(i)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BudgetLedger, "republish", away)
         assert world.publish(FREQUENCY, "second", flags) == programs.NOTHING_RELEASED
     world.check(FREQUENCY)
     assert world.ledger.status("them").spent == spent
-    code, said = finalize(world, "second")
+    code, said = world.finalize("second")
     assert code == 0 and "it is settled, and published" in said, said
     world.check(FREQUENCY)
     assert world.ledger.status("them").spent > spent
@@ -192,14 +166,14 @@ def test_the_tracker_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 def meanwhile(patch: pytest.MonkeyPatch, what: Callable[[], Any]) -> Callable[[], list[Any]]:
     """Do something once, in the middle of the next run; gives what came of it."""
     found: list[Any] = []
-    real = run.gate_bad_rows
+    real = runner.gate_bad_rows
 
     def both(*arguments: Any) -> Any:
-        patch.setattr(run, "gate_bad_rows", real)
+        patch.setattr(runner, "gate_bad_rows", real)
         found.append(what())
         return real(*arguments)
 
-    patch.setattr(run, "gate_bad_rows", both)
+    patch.setattr(runner, "gate_bad_rows", both)
     return lambda: found
 
 
@@ -216,7 +190,7 @@ def test_the_same_run_twice_at_once_with_one_output(
     flags = world.flags(FREQUENCY)
     out = [*flags, f"--output={world.folder}/first"]
     second = meanwhile(
-        patch, lambda: run.run_flags(FREQUENCY.question, out, run.Console(quiet=True))[0]
+        patch, lambda: programs.run_flags(FREQUENCY.program, out, runner.Console(quiet=True))[0]
     )
     assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     assert second() == [programs.MISUSED]
@@ -244,10 +218,12 @@ def test_two_runs_of_one_release_at_once(world: World, patch: pytest.MonkeyPatch
     world.check(FREQUENCY)
 
 
-def test_two_second_publications_at_once(world: World, patch: pytest.MonkeyPatch) -> None:
+def test_two_second_publications_at_once(
+    first: Callable[[Program], World], tmp_path: Path, patch: pytest.MonkeyPatch
+) -> None:
     """Each would be priced without the other: the one that comes too late is refused."""
+    world = first(FREQUENCY).copy(tmp_path / "world")
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
 
     def exchange(start: int) -> None:
         for i in range(start, start + 40):

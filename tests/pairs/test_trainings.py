@@ -19,23 +19,23 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from beam_ldp.launcher import Launcher
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.interrupted_runs import Note
-from beam_ldp.pipelines.training import charge as charge_module
-from beam_ldp.pipelines.training import release as release_module
-from beam_ldp.pipelines.training.charge import ModelScore, charged
-from beam_ldp.pipelines.training.facts import bundled_facts
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.release import release
-from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.release import charging, outputs
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.release.interrupted_runs import Note
 from beam_ldp.settings import SettingError
+from beam_ldp.training import charge as charge_module
+from beam_ldp.training import release as release_module
+from beam_ldp.training.charge import ModelScore, charged
+from beam_ldp.training.facts import bundled_facts
+from beam_ldp.training.plan import TrainingPlan
+from beam_ldp.training.plans import make_plan
+from beam_ldp.training.release import release
+from beam_ldp.training.settings import check_train
+from beam_ldp.training.usage import USAGE
+from tests.pairs.world import Killed, away, die
 
 pytestmark = pytest.mark.e2e
 
@@ -47,10 +47,6 @@ TRUSTED = (
 )
 QUIET = Console(quiet=True)
 MODEL = b"a model"
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 @dataclass
@@ -141,14 +137,6 @@ def world(tmp_path: Path) -> World:
 def patch() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as made:
         yield made
-
-
-def die(*_: Any, **__: Any) -> Any:
-    raise Killed
-
-
-def away(*_: Any, **__: Any) -> Any:
-    raise LedgerUnavailableError("away")
 
 
 # Kills -------------------------------------------------------------------------------------------

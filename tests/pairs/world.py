@@ -17,17 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from rich.console import Console
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import programs, run
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.heavy_hitters import FrequentWords
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.question import Question
-from beam_ldp.pipelines.user_mean import UserLevelMean
+from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
+from beam_ldp.pipelines import frequency, heavy_hitters, mean, programs, user_mean
+from beam_ldp.pipelines.cli import group
 from beam_ldp.randomizers.base import LocalRandomizer
 
 DELTA = 1e-6
@@ -41,7 +38,7 @@ class Program:
 
     Attributes:
         name: for people.
-        question: the program.
+        program: what the command line runs.
         asks: the flags that say what is asked; `{0}` is the folder.
         columns: what of a person is asked.
         rows_each: rows of each person.
@@ -49,7 +46,7 @@ class Program:
     """
 
     name: str
-    question: type[Question[Any]]
+    program: programs.Program
     asks: tuple[str, ...]
     columns: tuple[str, ...]
     rows_each: int = 1
@@ -58,21 +55,23 @@ class Program:
 
 FREQUENCY = Program(
     "frequency",
-    Frequency,
+    frequency.PROGRAM,
     ("--column=hair", "--domain={0}/hair.txt", "--local-epsilon=2"),
     ("hair",),
 )
 QUESTIONS = Program(
     "several questions",
-    Frequency,
+    frequency.PROGRAM,
     ("--column=hair", "--domain={0}/hair.txt", "--column=eyes", "--domain={0}/eyes.txt",
      "--local-epsilon=2"),
     ("hair", "eyes"),
 )  # fmt: skip
-MEAN = Program("mean", Mean, ("--column=age", "--range", "0", "100", "--local-epsilon=2"), ("age",))
+MEAN = Program(
+    "mean", mean.PROGRAM, ("--column=age", "--range", "0", "100", "--local-epsilon=2"), ("age",)
+)
 USER_MEAN = Program(
     "user-mean",
-    UserLevelMean,
+    user_mean.PROGRAM,
     ("--column=age", "--range", "0", "100", "--local-epsilon=2", "--rows-per-user=2",
      "--sigma=1"),
     ("age",),
@@ -80,24 +79,38 @@ USER_MEAN = Program(
 )  # fmt: skip
 WORDS = Program(
     "heavy-hitters",
-    FrequentWords,
+    heavy_hitters.PROGRAM,
     ("--column=hair", "--max-bytes=4", "--code-bits=22", "--local-epsilon=6"),
     ("hair",),
 )
 EVERY_QUESTION = Program(
-    "all questions", Frequency, (*QUESTIONS.asks, "--design=all"), ("hair", "eyes")
+    "all questions", frequency.PROGRAM, (*QUESTIONS.asks, "--design=all"), ("hair", "eyes")
 )
 GROUPS = Program(
-    "groups", Frequency, (*FREQUENCY.asks, "--group-by=town", "--groups={0}/towns.txt"),
+    "groups", frequency.PROGRAM, (*FREQUENCY.asks, "--group-by=town", "--groups={0}/towns.txt"),
     ("hair",), groups="town",
 )  # fmt: skip
 GROUPED_QUESTIONS = Program(
-    "questions in groups", Frequency, (*EVERY_QUESTION.asks, *GROUPS.asks[-2:]),
+    "questions in groups", frequency.PROGRAM, (*EVERY_QUESTION.asks, *GROUPS.asks[-2:]),
     ("hair", "eyes"), groups="town",
 )  # fmt: skip
 PROGRAMS = (FREQUENCY, QUESTIONS, MEAN, USER_MEAN, WORDS)
 
 Person = dict[str, str]
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def die(*_: Any, **__: Any) -> Any:
+    """In place of a step."""
+    raise Killed
+
+
+def away(*_: Any, **__: Any) -> Any:
+    """In place of what a ledger does."""
+    raise LedgerUnavailableError("away")
 
 
 def people(count: int = PEOPLE) -> dict[int, Person]:
@@ -185,14 +198,23 @@ class World:
         out = self.folder / output
         before = out.exists()
         try:
-            code, _ = run.run_flags(
-                program.question, [*flags, f"--output={out}"], _QUIET, shown=False
+            code, _ = programs.run_flags(
+                program.program, [*flags, f"--output={out}"], _QUIET, shown=False
             )
         finally:
             if out.exists() and not before:
                 self.published[output] = {i: dict(p) for i, p in self.people.items()}
         assert (code == programs.DONE) == (out.exists() and not before), (code, output)
         return code
+
+    def finalize(self, output: str, *more: str) -> tuple[int, str]:
+        """Settle what a run left; its exit code, and what it says."""
+        url = f"sqlite:///{self.folder}/privacy.db"
+        order = ["finalize", f"{self.folder}/{output}", "--ledger", url, *more]
+        done = CliRunner().invoke(group, order)
+        if (self.folder / output / "privacy.json").exists():
+            self.published.setdefault(output, {i: dict(p) for i, p in self.people.items()})
+        return done.exit_code, " ".join(done.output.split())
 
     def estimates(self, output: str) -> bytes:
         return (self.folder / output / "estimates.csv").read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-DRAWN = {"test_ab_test_design", "test_audit", "test_bandit", "test_cli", "test_mean_answer",
+DRAWN = {"test_ab_test_design", "test_audit", "test_bandit", "test_cli",
          "test_plan_plot", "test_plots", "test_privacy", "test_surveys"}  # fmt: skip
 
 

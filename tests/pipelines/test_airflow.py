@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines.job_files import read_job
 from beam_ldp.pipelines.programs import DONE, NOTHING_RELEASED
+from beam_ldp.release.job_files import read_job
 from tests.warm import warm_commands
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "airflow"

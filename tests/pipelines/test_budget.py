@@ -15,12 +15,11 @@ from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.rows import next_row
 from beam_ldp.ledger.store import RowStore
-from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.records import charging
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release import charging, outputs
 from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.e2e
@@ -353,7 +352,6 @@ def test_what_is_not_charged_says_so(
     [
         (["--dataset=visit"], "did you mean 'visits'"),
         ([], "--dataset must name"),
-        (["--dataset=visits", "--no-ledger"], "exclude each other"),
         (["--dataset=visits", "--privacy-unit=row"], "protects one user"),
         (["--dataset=visits", "--run-id=" + "x" * 300], "run_id must be"),
         (["--dataset=visits", "--run-id=a\nb"], "run_id must be"),

@@ -15,9 +15,9 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import MISUSED
-from beam_ldp.pipelines.records.reserving import charge_to
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.reserving import charge_to
 from beam_ldp.settings import People, SettingError
 from beam_ldp.transforms import PrivateFrequencies
 

@@ -21,14 +21,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.ledger import BudgetLedger, Row
-from beam_ldp.pipelines import check, checks, frequency, job_runs, mean, train
-from beam_ldp.pipelines.checks import CHECKS
+from beam_ldp.pipelines import check, frequency, job_runs, mean, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.inputs import heads, sources
-from beam_ldp.pipelines.inputs.heads import HEAD_BYTES, MOST_FILES, read_heads
-from beam_ldp.pipelines.inputs.sources import InputFileError, ReadTable
-from beam_ldp.pipelines.jobs.job import workers_elsewhere
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.release import checks
+from beam_ldp.release.beam_job import workers_elsewhere
+from beam_ldp.release.binding import bound
+from beam_ldp.release.checks import CHECKS
+from beam_ldp.release.inputs import previews as heads
+from beam_ldp.release.inputs import sources
+from beam_ldp.release.inputs.previews import HEAD_BYTES, MOST_FILES, read_heads
+from beam_ldp.release.inputs.sources import InputFileError, ReadTable
 from beam_ldp.transforms.elements.portable import PortableDomain, UnseenFileError
 
 pytestmark = pytest.mark.exact
@@ -507,12 +510,12 @@ def test_relative_paths_leave_the_launcher_as_absolute_ones(place: Path, granted
         flags(FREQUENCY, granted, group_by="delay", groups="g.txt", memoize_key_file="key",
               release_id="r"),
     )  # fmt: skip
-    question = frequency.Frequency(frequency.Frequency.check(given))
-    settings = question.settings
+    run = bound(frequency.USAGE, given)
+    settings = run.job
     assert settings.question.domains == (f"{place}/list.txt",)
     assert settings.groups == f"{place}/g.txt"
     assert settings.noise.key_file == f"{place}/key"
-    assert question.carried_domain.describe() == f"{place}/list.txt"  # type: ignore[union-attr]
+    assert run.asked.listed.describe() == f"{place}/list.txt"  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_sees_no_file_says_where_it_looked(place: Path) -> None:

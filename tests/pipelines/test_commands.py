@@ -11,10 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.pipelines import check, commands, job_files, job_runs
+from beam_ldp.pipelines import check, job_runs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.release import commands, job_files
+from beam_ldp.settings.usage import Usage
 
 pytestmark = pytest.mark.exact
 
@@ -22,7 +23,7 @@ THEIRS = """
 import click
 from dataclasses import dataclass
 
-from beam_ldp.pipelines.usage import Part, Usage
+from beam_ldp.settings.usage import Part, Usage
 from beam_ldp.settings.fields import COUNT, setting
 
 
@@ -48,7 +49,7 @@ def shout(flags: list[str]) -> int:
     return 5
 """
 PROGRAM = """
-from beam_ldp.pipelines.checks import Finding
+from beam_ldp.release.checks import Finding
 from beam_ldp.pipelines.programs import Program
 from beam_ldp.settings import SettingError
 from theirs import USAGE

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.pipelines.inputs import csv_format
-from beam_ldp.pipelines.inputs import line_formats as lf
-from beam_ldp.pipelines.inputs.csv_format import blocks_of_records, csv_header, read_csv
+from beam_ldp.release.inputs import csv_format
+from beam_ldp.release.inputs import line_formats as lf
+from beam_ldp.release.inputs.csv_format import blocks_of_records, csv_header, read_csv
 from tests.pipelines.test_line_formats import flat
 
 pytestmark = pytest.mark.exact

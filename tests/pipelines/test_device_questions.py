@@ -13,19 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.pipelines import collect, frequency, randomize
-from beam_ldp.pipelines.devices.questions import (
-    DeviceListsQuestion,
-    DeviceNumberQuestion,
-    DeviceQuestion,
-)
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 from beam_ldp.pipelines.programs import DONE, MISUSED
+from beam_ldp.questions.bins import NumberQuestion, PublishedNumber
+from beam_ldp.questions.published import Published
+from beam_ldp.questions.surveys import PublishedLists
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
+from beam_ldp.release.devices.release_file import ReleaseFile
 from tests.pipelines.test_frequency import FILES
 from tests.randomizers.wire_terms import terms_of
 
@@ -225,14 +222,14 @@ def test_misused(place: Path, tmp_path: Path, flags: list[str], message: str, ca
 # What release.json says -------------------------------------------------------------------------
 
 BINS = Bins((0.0, 10.0, 20.0))
-NUMBER = DeviceNumberQuestion("age", NumberQuestion(BINS, (0.5,), ((0.0, 10.0),), 2))
-HISTOGRAM = DeviceNumberQuestion("age", NumberQuestion(BINS))
-LISTED = DeviceListsQuestion(("hair", "eyes"), ("00" * 16, "11" * 16))
+NUMBER = PublishedNumber("age", NumberQuestion(BINS, (0.5,), ((0.0, 10.0),), 2))
+HISTOGRAM = PublishedNumber("age", NumberQuestion(BINS))
+LISTED = PublishedLists(("hair", "eyes"), ("00" * 16, "11" * 16))
 PAIR = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(3, 2.0)))
 LEVELS = EveryQuestion(tuple(KRandomizedResponse(size, 1.0) for size in Hierarchy(BINS, 2).sizes))
 
 
-def release(asked: DeviceQuestion, randomizer: Any) -> ReleaseFile:
+def release(asked: Published, randomizer: Any) -> ReleaseFile:
     terms = terms_of(randomizer, columns=asked.asked_columns, values=asked.values.hex())
     return ReleaseFile(terms, asked=asked)
 
@@ -242,7 +239,7 @@ def release(asked: DeviceQuestion, randomizer: Any) -> ReleaseFile:
     ("asked", "randomizer"),
     [(LISTED, PAIR), (NUMBER, LEVELS), (HISTOGRAM, KRandomizedResponse(3, 1.0))],
 )
-def test_release_files_survive_a_round_trip(asked: DeviceQuestion, randomizer: Any) -> None:
+def test_release_files_survive_a_round_trip(asked: Published, randomizer: Any) -> None:
     found = release(asked, randomizer)
     assert ReleaseFile.from_json(json.loads(json.dumps(found.to_json()))) == found
 
@@ -263,8 +260,8 @@ def test_numbers_survive_as_text(
         NumberQuestion(Bins(tuple(edges)), tuple(levels), ranges, fan_out),
         NumberQuestion(Bins(tuple(edges))),
     ):
-        asked = DeviceNumberQuestion(name, wanted)
-        assert DeviceQuestion.from_text(asked.text) == asked
+        asked = PublishedNumber(name, wanted)
+        assert Published.from_text(asked.text) == asked
         json.loads(asked.text, parse_constant=lambda constant: pytest.fail(constant))
 
 
@@ -282,7 +279,7 @@ def test_numbers_survive_as_text(
     ],
 )
 def test_questions_that_another_mechanism_answers(
-    asked: DeviceQuestion, randomizer: Any, message: str
+    asked: Published, randomizer: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         release(asked, randomizer)
@@ -315,7 +312,7 @@ def test_questions_that_another_mechanism_answers(
 )
 def test_questions_that_are_none(text: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DeviceQuestion.from_text(text)
+        Published.from_text(text)
 
 
 @pytest.mark.exact

@@ -14,7 +14,6 @@ import pytest
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect, frequency, randomize
-from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -24,6 +23,7 @@ from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW, digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
 from beam_ldp.randomizers.walsh_hadamard import rotation_seed_of
 from beam_ldp.randomizers.wire import OTHER_RELEASE, GroupTerms, ReleaseTerms, encode_envelope
+from beam_ldp.release.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.wording import number
 from tests.pipelines.test_frequency import FILES
 from tests.randomizers.wire_terms import terms_of

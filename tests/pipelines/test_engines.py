@@ -23,9 +23,9 @@ from rich.console import Console
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.frequency import main
-from beam_ldp.pipelines.jobs import watch
-from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.programs import DONE, NOTHING_RELEASED
+from beam_ldp.release import job_monitor as watch
+from beam_ldp.release.job_monitor import JobError
 from tests.engines.cache import QUICK, job_server_jar, prism_binary
 from tests.engines.servers import EMBEDDED, Engine
 from tests.pipelines.test_frequency import FILES, record, rows

@@ -18,7 +18,7 @@ import pytest
 
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from tests.pipelines.test_outputs import COLUMNS
+from tests.release.test_outputs import COLUMNS
 from tests.warm import run_warm
 
 pytestmark = pytest.mark.e2e
@@ -421,12 +421,6 @@ def test_mlflow_inside_the_output(data: Path, tmp_path: Path) -> None:
     assert len(client.search_runs([experiment.experiment_id])) == 2
     assert client.list_artifacts(run.info.run_id, "release")
     assert main(arguments) == MISUSED
-
-
-def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == DONE
-    assert "exit codes" in capsys.readouterr().out
-    assert main([]) == MISUSED
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "SubsetSelection"])

@@ -32,9 +32,9 @@ from rich.console import Console
 from beam_ldp.children import Child
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import finalize, frequency, programs
-from beam_ldp.pipelines.jobs import watch
-from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
-from beam_ldp.pipelines.jobs.watch import JobError
+from beam_ldp.release import job_monitor as watch
+from beam_ldp.release.beam_job import IN_PROCESS_RUNNER
+from beam_ldp.release.job_monitor import JobError
 from beam_ldp.transforms import servers
 
 

@@ -16,10 +16,13 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import check, job_runs, plan
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.heavy_hitters import FrequentWords, main
+from beam_ldp.pipelines.heavy_hitters import main
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import usage_of
 from tests.pipelines.test_frequency import FILES, SECRET, record
 
+USAGE = usage_of("heavy_hitters")
 pytestmark = pytest.mark.e2e
 
 USERS = 4000
@@ -214,11 +217,10 @@ def test_dry_run_plan_check_and_job_file_say_the_same(
 
 @pytest.mark.exact
 def test_worst_price_is_that_of_the_fewest_people_of_each_level(data: Path, tmp_path: Path) -> None:
-    given = read_flags(FrequentWords.usage, flags(data, tmp_path / "out"))
-    question = FrequentWords(FrequentWords.check(given))
-    worst, choice = question.worst_price(question.choose()), question.choose()
+    run = bound(USAGE, read_flags(USAGE, flags(data, tmp_path / "out")))
+    worst, choice = run.worst_price, run.choice
     assert worst is not None and choice.price is not None and worst.bound > choice.price.bound
-    protocol = question.protocol
+    protocol = choice.mechanism
     assert worst.bound == protocol.price(1e-6, protocol.min_reports(round(0.9 * USERS)))
 
 
@@ -232,7 +234,6 @@ def test_worst_price_is_that_of_the_fewest_people_of_each_level(data: Path, tmp_
         (["--failure-probability=1"], "--failure-probability must lie in (0, 1)"),
         (["--column=uid"], "--column must name one column"),
         (["--epsilon=1"], "unknown flag --epsilon"),
-        (["--group-by=town"], "unknown flag --group-by"),
         (["--expected-users=9"], "must be larger: not even a word that everybody holds"),
         (["--local-epsilon=9"], "--local-epsilon must be at most 8"),
     ],
@@ -261,11 +262,3 @@ def test_words_without_a_code_are_warned_of_before_anything_runs(
     ]  # fmt: skip
     assert doubt.startswith("33% of the first words have no code and are never found")
     assert "--code-bits" in doubt and "спасибо" not in printed
-
-
-def test_help_teaches(capsys: Any) -> None:
-    assert main(["--help-all"]) == DONE
-    said = capsys.readouterr().out
-    for flag in ("--max-bytes", "--code-bits", "--false-words", "--assignment", "--user-id"):
-        assert flag in said
-    assert "--mechanism" not in said and "--shuffle-output" not in said and "examples:" in said

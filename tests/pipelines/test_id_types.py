@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.inputs.heads import check_id_types, read_heads
-from beam_ldp.pipelines.inputs.sources import ReadTable
+from beam_ldp.release.inputs.previews import check_id_types, read_heads
+from beam_ldp.release.inputs.sources import ReadTable
 from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.exact

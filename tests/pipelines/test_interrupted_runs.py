@@ -20,16 +20,18 @@ from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, LedgerError
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.frequency import Frequency, main
-from beam_ldp.pipelines.jobs.job import ends_with_launcher
+from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records.interrupted_runs import (
+from beam_ldp.release.beam_job import ends_with_launcher
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import usage_of
+from beam_ldp.release.interrupted_runs import (
     NOTE,
     Note,
     RoundsPrice,
     find_interrupted_runs,
 )
-from beam_ldp.pipelines.records.publishing import take
+from beam_ldp.release.publishing import take
 from tests.ledger.asked import asked
 from tests.warm import run_warm
 
@@ -38,9 +40,9 @@ EVENT = LocalRandomizerDpEvent(0.5)
 # Where the launcher dies: nothing left the workers; an estimate did; all is finished, and published
 # as soon as it is settled. (`tests/pairs` stops runs at every step, without processes.)
 KILLS = {
-    "before": "beam_ldp.pipelines.jobs.job.run_pipeline",
-    "after": "beam_ldp.pipelines.run.gate_bad_rows",
-    "finished": "beam_ldp.pipelines.records.charging.settle",
+    "before": "beam_ldp.release.beam_job.run_pipeline",
+    "after": "beam_ldp.release.runner.gate_bad_rows",
+    "finished": "beam_ldp.release.charging.settle",
 }
 
 PROGRAM = """
@@ -355,8 +357,9 @@ def test_runs_that_end_leave_no_note(place: Path) -> None:
     ],
 )
 def test_which_jobs_die_with_their_launcher(place: Path, more: list[str], expected: bool) -> None:
-    given = read_flags(Frequency.usage, flags(place, *more))
-    settings = Frequency.check(given)
+    usage = usage_of("frequency")
+    given = read_flags(usage, flags(place, *more))
+    settings = bound(usage, given).job
     assert ends_with_launcher(settings, given.beam_flags) is expected
     assert not ends_with_launcher(replace(settings, input_bytes=1 << 40), given.beam_flags) or (
         os.cpu_count() == 1

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from beam_ldp.pipelines import cli, job_runs
-from beam_ldp.pipelines.commands import PROGRAMS, usage_of
-from beam_ldp.pipelines.flags import Arguments, read_flags
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.job_files import (
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import PROGRAMS, usage_of
+from beam_ldp.release.job_files import (
     job_schema,
     job_text,
     jobs_of,
@@ -23,7 +23,9 @@ from beam_ldp.pipelines.job_files import (
 )
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import read_setting
+from beam_ldp.settings.usage import Arguments
 
+USAGE = usage_of("frequency")
 pytestmark = pytest.mark.e2e
 
 JOB = """
@@ -60,8 +62,8 @@ def only(jobs: list[tuple[str, Arguments]]) -> Arguments:
 
 def test_a_job_file_is_its_flags(place: Path) -> None:
     """The same settings, checked; 1e-8 and 1e6 are numbers, which YAML takes for text."""
-    from_file = Frequency.check(only(read_job("job.yaml")))
-    assert from_file == Frequency.check(read_flags(Frequency.usage, FLAGS))
+    from_file = bound(USAGE, only(read_job("job.yaml"))).job
+    assert from_file == bound(USAGE, read_flags(USAGE, FLAGS)).job
     assert from_file.privacy.expected_users == 10**6 and from_file.privacy.delta == 1e-8
 
 
@@ -137,8 +139,8 @@ def test_devices_have_the_settings_of_their_kinds_and_no_others() -> None:
 
 def test_several_questions_survive_the_file(tmp_path: Path) -> None:
     flags = ["--column=hair", "--domain=h", "--column=eyes", "--domain=e"]
-    given = read_flags(Frequency.usage, flags)
-    (tmp_path / "job.yaml").write_text(job_text(Frequency.usage, given))
+    given = read_flags(USAGE, flags)
+    (tmp_path / "job.yaml").write_text(job_text(USAGE, given))
     back = only(read_job(str(tmp_path / "job.yaml")))
     assert back["question"] == {"column": ("hair", "eyes"), "domain": ("h", "e")}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.pipelines.inputs import csv_format
-from beam_ldp.pipelines.inputs import line_formats as lf
-from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
+from beam_ldp.release.inputs import csv_format
+from beam_ldp.release.inputs import line_formats as lf
+from beam_ldp.release.inputs.line_formats import Lines, Problem
 
 REASONS = {
     lf.NOT_ID, lf.UNDECODABLE, lf.TOO_LONG, lf.WRONG_FIELDS, lf.BAD_QUOTES, lf.NOT_JSON,

@@ -12,8 +12,8 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from rich.console import Console
 
-from beam_ldp.pipelines.jobs import watch
-from beam_ldp.pipelines.jobs.watch import (
+from beam_ldp.release import job_monitor as watch
+from beam_ldp.release.job_monitor import (
     DIED,
     answer_for_the_dead,
     explain,
@@ -76,7 +76,7 @@ def test_the_reason_is_told_in_one_line() -> None:
 @pytest.mark.exact
 def test_watching_twice_is_watching_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
-    monkeypatch.setattr("beam_ldp.pipelines.jobs.watch._start", started.append)
+    monkeypatch.setattr("beam_ldp.release.job_monitor._start", started.append)
     handler = SimpleNamespace(
         worker_thread=threading.Thread(target=int),
         control_conn=SimpleNamespace(_state=worker_handlers.BeamFnControlServicer.DONE_STATE),

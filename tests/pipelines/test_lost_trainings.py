@@ -15,8 +15,8 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
-from beam_ldp.pipelines.records.interrupted_runs import (
+from beam_ldp.release.charging import NoCharge, RunCharge
+from beam_ldp.release.interrupted_runs import (
     BEGUN,
     BegunRounds,
     Note,
@@ -181,7 +181,7 @@ def test_a_record_beside_no_counted_round_is_never_given_back(place):
 
 def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
     synced = []
-    monkeypatch.setattr("beam_ldp.pipelines.records.interrupted_runs.os.fsync", synced.append)
+    monkeypatch.setattr("beam_ldp.release.interrupted_runs.os.fsync", synced.append)
     staging = place / "staging"
     staging.mkdir()
     charge = held()

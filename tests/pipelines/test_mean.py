@@ -234,12 +234,16 @@ def test_a_central_target_is_met_with_several_messages(messages: Path, vectors: 
 def test_the_rotation_is_that_of_the_release(
     data: Path, vectors: np.ndarray, tmp_path: Path
 ) -> None:
-    """Another release, other signs. Estimates within 5 standard errors: false alarms below 1e-5."""
-    more = [*CENTRAL, "--norm=l2", "--radius=1", "--mechanism=L2Mean"]
+    """Another release, other signs. Estimates within 5 standard errors: false alarms below 1e-5.
+
+    No shuffler is trusted: the price of several messages takes seconds to certify.
+    """
+    more = ["--model=local", "--epsilon=4", "--norm=l2", "--radius=1", "--mechanism=L2Mean"]
     seeds = []
     for name in ("monday", "tuesday"):
         out = tmp_path / name
-        assert main(flags(data, out, *more, f"--release-id={name}")) == DONE
+        told = flags(data, out, *more, f"--release-id={name}")
+        assert main([flag for flag in told if "--delta" not in flag]) == DONE
         assert_close(out, vectors.mean(axis=0))
         found = record(out)
         identity = ReleaseIdentity.from_json(found["identity"])
@@ -421,9 +425,9 @@ def test_too_few_reports_release_nothing(
 def test_a_target_is_kept_by_the_fewest_unless_more_is_allowed(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["--epsilon=1", "--trust-shuffler", f"--expected-users={USERS + 300}",
-            f"--min-reports={USERS - 10}",
-            "--norm=linf", "--radius=0.5", "--mechanism=LInfMean"]  # fmt: skip
+    """Of one message each: the price of several takes seconds to certify, and is in `messages`."""
+    more = ["--epsilon=1", "--max-local-epsilon=12", f"--expected-users={USERS + 300}",
+            f"--min-reports={USERS - 10}"]  # fmt: skip
     assert main(flags(data, tmp_path / "a", *more)) == DONE
     assert 0.95 < record(tmp_path / "a")["epsilon"] <= 1.0
     assert main(flags(data, tmp_path / "b", *more, "--allow-over-target")) == DONE
@@ -577,10 +581,3 @@ def test_a_wrong_file_of_ranges_is_named(
     ranges = f"--ranges={tmp_path}/ranges.csv"
     assert main(flags(data, tmp_path / "out", ranges, "--mechanism=LInfMean")) == MISUSED
     assert said in " ".join(capfd.readouterr().err.split())
-
-
-def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == DONE
-    shown = capsys.readouterr().out
-    assert "exit codes" in shown and "--ranges FILE" in shown and "--domain" not in shown
-    assert main([]) == MISUSED

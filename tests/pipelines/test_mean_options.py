@@ -11,14 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.inputs.heads import Field, choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.inputs.line_formats import read_json_lines
-from beam_ldp.pipelines.inputs.sources import InputFileError, RowGroups, read_row_groups
-from beam_ldp.pipelines.job_files import jobs_of
-from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.choice import MeanSettings
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import usage_of
+from beam_ldp.release.inputs.line_formats import read_json_lines
+from beam_ldp.release.inputs.previews import Field, choose_fields, dimension_of, read_fields
+from beam_ldp.release.inputs.sources import InputFileError, RowGroups, read_row_groups
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
 
+USAGE = usage_of("mean")
 pytestmark = pytest.mark.exact
 
 CENTRAL = ["--epsilon=1", "--delta=1e-8", "--expected-users=1e5"]
@@ -31,8 +33,8 @@ def files(tmp_path: Path) -> list[str]:
     return [f"--input={tmp_path}/x.csv", "--column=a,b", f"--output={tmp_path}/out"]
 
 
-def settings_of(flags: list[str]) -> MeanSettings:
-    return Mean.check(read_flags(Mean.usage, flags))
+def settings_of(flags: list[str]) -> Job:
+    return bound(USAGE, read_flags(USAGE, flags)).job
 
 
 def test_a_range_may_be_negative_in_any_spelling(files: list[str]) -> None:
@@ -92,7 +94,7 @@ def test_rules(files: list[str], extra: list[str], said: str) -> None:
                                   "--bad-rows=other", "--dimension=1.5"])  # fmt: skip
 def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
     with pytest.raises(SettingError, match=flag.split("=")[0]):
-        read_flags(Mean.usage, [flag])
+        read_flags(USAGE, [flag])
 
 
 def test_defaults(files: list[str]) -> None:
@@ -138,7 +140,7 @@ def test_a_job_file_holds_settings_with_two_values(files: list[str]) -> None:
     ((program, given),) = jobs_of(content)
     assert program == "mean"
     flags = [flag for flag in files if "column" not in flag]
-    settings = Mean.check(read_flags(Mean.usage, [*flags, *CENTRAL]).over(given))
+    settings = bound(USAGE, read_flags(USAGE, [*flags, *CENTRAL]).over(given)).job
     assert settings.question.range == (0.0, 1440.0) and settings.question.column == ("a", "b")
 
 
@@ -259,7 +261,7 @@ def test_no_lists_where_a_value_is_one_field() -> None:
 
 def test_long_rows_come_in_short_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of 784 numbers per row would take 3 GiB where one of single numbers takes 4 MiB."""
-    from beam_ldp.pipelines.inputs import sources
+    from beam_ldp.release.inputs import sources
 
     monkeypatch.setattr(sources, "NUMBERS_PER_BATCH", 1000)
     pq.write_table(pa.table({"v": list(range(250))}), tmp_path / "x.parquet")

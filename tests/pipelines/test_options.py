@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
-from beam_ldp.pipelines import usage as usages
-from beam_ldp.pipelines.commands import usage_of
-from beam_ldp.pipelines.flags import Arguments, help_text, read_flags
-from beam_ldp.pipelines.frequencies.questions import FrequencySettings
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
+from beam_ldp.pipelines.flags import help_text, read_flags
+from beam_ldp.pipelines.programs import DONE, MISUSED
+from beam_ldp.pipelines.usage.plan import CONVERGENCE, MECHANISMS, PLANS
+from beam_ldp.release.beam_job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import PROGRAMS, usage_of
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.job import Job
+from beam_ldp.settings.usage import Arguments
 from beam_ldp.transforms import servers
+
+USAGE = usage_of("frequency")
 
 
 @pytest.fixture
@@ -36,11 +40,11 @@ CENTRAL = ["--epsilon=1", "--expected-users=1e6"]
 
 
 def parse_flags(flags: list[str]) -> Arguments:
-    return read_flags(Frequency.usage, flags)
+    return read_flags(USAGE, flags)
 
 
-def settings_of(flags: list[str]) -> FrequencySettings:
-    return Frequency.check(parse_flags(flags))
+def settings_of(flags: list[str]) -> Job:
+    return bound(USAGE, parse_flags(flags)).job
 
 
 # Parsing -----------------------------------------------------------------------------------
@@ -114,10 +118,29 @@ def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
         parse_flags([flag])
 
 
-def test_help_teaches() -> None:
-    text = help_text(Frequency.usage)
-    for expected in ("examples:", "exit codes:", "--expected-users", "--runner=SparkRunner"):
-        assert expected in text
+@pytest.mark.parametrize(
+    ("program", "shown", "hidden"),
+    [
+        ("frequency", "--expected-users --runner=SparkRunner", "--ranges"),
+        ("mean", "--ranges", "--domain"),
+        ("heavy_hitters", "--max-bytes --code-bits --false-words --assignment --user-id",
+         "--mechanism --shuffle-output"),
+        ("user_mean", "--rows-per-user --sigma --user-sigma --outliers --split --column",
+         "--mechanism"),
+        ("randomize", "--release-id", "--ledger"),
+        ("collect", "--release", "--column"),
+        ("train", "--epsilon --baselines", "--domain"),
+    ],
+)  # fmt: skip
+def test_help_teaches(program: str, shown: str, hidden: str, capsys: Any) -> None:
+    """Of every program; without a flag it is misused."""
+    main = import_module(f"beam_ldp.pipelines.{program}").main
+    assert main(["--help-all"]) == DONE
+    said = capsys.readouterr().out
+    for expected in ("examples:", "exit codes:", "130 interrupted", *shown.split()):
+        assert expected in said, expected
+    assert not [flag for flag in hidden.split() if f"  {flag} " in said]
+    assert main([]) == MISUSED
 
 
 @pytest.mark.parametrize(
@@ -139,12 +162,7 @@ def test_help_shows_what_one_needs_and_help_all_the_rest(program: str) -> None:
 
 USAGES = {
     found.name: found
-    for module in (
-        "beam_ldp.decisions.commands.usage",
-        *(f"{usages.__name__}.{module.name}" for module in pkgutil.iter_modules(usages.__path__)),
-    )
-    for found in vars(import_module(module)).values()
-    if isinstance(found, usages.Usage)
+    for found in (*map(usage_of, PROGRAMS), *PLANS.values(), MECHANISMS, CONVERGENCE)
 }
 
 

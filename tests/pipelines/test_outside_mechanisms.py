@@ -21,9 +21,9 @@ from click.testing import CliRunner
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect, doctor, frequency, mean, randomize
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.jobs.job import plugin_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.randomizers import registry
+from beam_ldp.release.beam_job import plugin_flags
 from tests.randomizers.frequency.exact_checks import check_channel
 
 PALEY, COIN = "toy_ldp:PaleyResponse", "toy_ldp:CoinMean"

@@ -15,8 +15,8 @@ from beam_ldp.accounting.reconstruction import (
 )
 from beam_ldp.accounting.reconstruction_audit import direction_attack
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.means.plans import _count
-from beam_ldp.pipelines.usage.mean import NORM
+from beam_ldp.pipelines.views.mean_plans import _count
+from beam_ldp.questions.means import NORM
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean import PrivUnit
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.views.pictures import fallback_fonts, plot_top, png, shortened, top_list
+from beam_ldp.questions.pictures import fallback_fonts, plot_top, png, shortened, top_list
 from beam_ldp.randomizers.estimate import Estimate
 
 ESTIMATE = Estimate(np.array([0.1, 0.5, 0.3, 0.9]), np.full(4, 0.01), 1000)

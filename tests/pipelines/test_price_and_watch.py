@@ -24,12 +24,13 @@ from rich.console import Console
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.prices import expected_price, price_of
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.inputs.sources import BYTES_READ, METRICS, InputFileError
-from beam_ldp.pipelines.jobs import results, watch
-from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
-from beam_ldp.pipelines.jobs.watch import JobError, explain
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release import job_monitor as watch
+from beam_ldp.release import worker_results as results
+from beam_ldp.release.beam_job import IN_PROCESS_RUNNER
+from beam_ldp.release.inputs.sources import BYTES_READ, METRICS, InputFileError
+from beam_ldp.release.job_monitor import JobError, explain
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 
 ORACLE = KRandomizedResponse(5, 3.0)

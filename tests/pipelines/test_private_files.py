@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.jobs.results import WorkerResults, bad_row_lines, reasons_of
-from beam_ldp.pipelines.outputs import OutputError, bad_rows_path, write_private
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.release.outputs import OutputError, bad_rows_path, write_private
+from beam_ldp.release.worker_results import WorkerResults, bad_row_lines, reasons_of
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, WithheldRelease
 
 pytestmark = pytest.mark.exact

@@ -15,11 +15,11 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.prices import Price
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.records.reserving import charge_to, reserve
-from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.stream import Stream
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.reserving import charge_to, reserve
+from beam_ldp.release.streams.job import Stream
 from beam_ldp.settings import Charge, Noise, Output, Privacy, SettingError
+from beam_ldp.settings.job import Job
 from beam_ldp.transforms import ChargeTo
 from tests.ledger.asked import KEY, asked
 
@@ -41,9 +41,9 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return found
 
 
-def flags(url: str, run_id: str, quota: str = "", **how: Any) -> Settings[Any]:
+def flags(url: str, run_id: str, quota: str = "", **how: Any) -> Job:
     """What a charge asks of every program's settings."""
-    return Settings(
+    return Job(
         noise=Noise(dataset="visits", **how), privacy=Privacy(delta=1e-6),
         charge=Charge(ledger=url, run_id=run_id, quota=quota), output=Output(no_mlflow=True),
         question=None,
@@ -159,7 +159,7 @@ def test_composites_and_streams_pass_it_on(url: str) -> None:
     told = charge_to(PipelineOptions([f"--ledger={url}", "--dataset=visits", "--quota=maps"]))
     assert told is not None and told.quota == "maps"
     stream: Any = SimpleNamespace(
-        settings=flags(url, "live", "maps"), run_id="live", windows=3,
+        job=flags(url, "live", "maps"), run_id="live", windows=3,
     )  # fmt: skip
     live = Stream._budget(stream)
     assert live is not None and (live.quota, live.windows) == ("maps", 3)

@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 from beam_ldp.pipelines import collect, programs, randomize
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.devices.recovery import NO_REPORT, NOT_MADE, TWO_REPORTS
-from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.outputs import OutputError, create_private
 from beam_ldp.pipelines.recover import _no_formula
 from beam_ldp.randomizers.frequency import RecoverableResponse
 from beam_ldp.randomizers.randomness import UserRandomness, envelope_ids
 from beam_ldp.randomizers.wire import encode_envelope
+from beam_ldp.release.devices.release_file import load_release
+from beam_ldp.release.outputs import OutputError, create_private
 from beam_ldp.settings import SettingError
 
 pytestmark = pytest.mark.e2e

@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
-from beam_ldp.pipelines import frequency, run
-from beam_ldp.pipelines.devices.release_file import load_release
-from beam_ldp.pipelines.jobs.results import WorkerResults
-from beam_ldp.pipelines.outputs import FolderWriter
-from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines import frequency, programs
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.stream import check_stream
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.questions.frequencies import Frequencies
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release import runner
+from beam_ldp.release.devices.release_file import load_release
+from beam_ldp.release.outputs import FolderWriter
+from beam_ldp.release.run import Run
+from beam_ldp.release.streams.job import check_stream
+from beam_ldp.release.worker_results import WorkerResults
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms.elements.blocks import Release
 from tests.pipelines.test_stream import parsed
@@ -29,20 +32,14 @@ pytestmark = pytest.mark.exact
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--group-by", "country", "--groups", "g.txt"], "--group-by cannot be used with --stream"),
-        (["--groups", "g.txt"], "--groups cannot be used with --stream"),
-        (["--column", "other"], "--column must be given once with --stream"),
-        (["--bins", "0:10:5"], "--bins cannot be used with --stream"),
-        (["--bins", "0:10:5", "--quantiles", "0.5"], "--bins cannot be used with --stream"),
-        (["--quantiles", "0.5"], "--quantiles cannot be used with --stream"),
-        (["--between", "0:5"], "--between cannot be used with --stream"),
-        (["--fan-out", "2"], "--fan-out cannot be used with --stream"),
+        (["--staged", "d"], "--staged cannot be used with --stream"),
+        (["--job-timeout", "9s"], "--job-timeout cannot be used with --stream"),
         (["--people-store", "d"], "--people-store cannot be used with --stream"),
     ],
 )
-def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) -> None:
+def test_streams_take_nothing_that_is_for_one_release(flags: list[str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        check_stream(parsed(*flags))
+        check_stream(USAGE, parsed(*flags))
 
 
 @pytest.mark.parametrize(
@@ -84,35 +81,36 @@ def colours(tmp_path: Path) -> list[str]:
             "--mechanism=KRandomizedResponse", f"--output={tmp_path}/new/out"]  # fmt: skip
 
 
-def made_up(choice: Choice) -> WorkerResults:
-    estimate = choice.mechanism.estimate(np.array([40, 35, 25]), 100)
-    event, config = shuffled_event(choice.mechanism, 100), choice.mechanism.to_config()
+def made_up(run: Run, *_: Any) -> WorkerResults:
+    oracle = run.choice.mechanism
+    estimate = oracle.estimate(np.array([40, 35, 25]), 100)
+    event, config = shuffled_event(oracle, 100), oracle.to_config()
     release = Release(estimate, 100, ran=event, mechanism=config, smallest_batch=100)
     return WorkerResults([release], [], b"")
 
 
 @pytest.fixture
 def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequency.Frequency, "collect", lambda self, choice, *rest: made_up(choice))
+    monkeypatch.setattr(Run, "collect", made_up)
 
 
 @pytest.mark.usefixtures("without_a_job")
 @pytest.mark.parametrize(
     ("place", "name", "whole"),
     [
-        (run.programs, "read_flags", False),
-        (frequency.Frequency, "choose", False),
-        (run.reserving, "reserve", False),
-        (frequency.Frequency, "collect", False),
-        (frequency.Frequency, "gate", False),
-        (run, "gate_price", False),
-        (run.outputs, "as_parquet", False),
-        (run, "statement", False),
-        (run.publishing, "settle", False),
-        (run.publishing, "publish", False),
-        (run, "count_people", True),
-        (run, "log_run", True),
-        (run, "show", True),
+        (programs, "read_flags", False),
+        (Frequencies, "choose", False),
+        (runner.reserving, "reserve", False),
+        (Run, "collect", False),
+        (Run, "gate", False),
+        (runner, "gate_price", False),
+        (runner.outputs, "as_parquet", False),
+        (runner, "statement", False),
+        (runner.publishing, "settle", False),
+        (runner.publishing, "publish", False),
+        (runner, "count_people", True),
+        (runner, "log_run", True),
+        (programs, "show", True),
     ],
 )
 def test_an_interrupt_leaves_a_whole_output_or_none(
@@ -158,12 +156,12 @@ def test_of_two_programs_with_one_output_the_later_is_refused(
 ) -> None:
     """The other one finishes while this one's job runs; its files stay as they are."""
 
-    def late(self: Any, choice: Choice, *_: Any) -> WorkerResults:
-        monkeypatch.setattr(frequency.Frequency, "collect", lambda self, c, *rest: made_up(c))
+    def late(run: Run, *_: Any) -> WorkerResults:
+        monkeypatch.setattr(Run, "collect", made_up)
         assert frequency.main(colours) == DONE
-        return made_up(choice)
+        return made_up(run)
 
-    monkeypatch.setattr(frequency.Frequency, "collect", late)
+    monkeypatch.setattr(Run, "collect", late)
     assert frequency.main(colours) == MISUSED
     assert "exists; --overwrite replaces it" in capsys.readouterr().err.replace("\n", " ")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
@@ -212,9 +210,9 @@ def test_what_is_set_aside_is_the_price_of_the_fewest_honest_people(
 
     def reserve(settings: Any, worst: Any, about: str, **how: Any) -> Any:
         asked.append(worst)
-        return run.NoCharge("no: a test")
+        return runner.NoCharge("no: a test")
 
-    monkeypatch.setattr(run.reserving, "reserve", reserve)
+    monkeypatch.setattr(runner.reserving, "reserve", reserve)
     more = [f"--honest-fraction={fraction}", "--expected-users=100000"]
     assert frequency.main([*colours, *more]) == DONE
     (worst,) = asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ import pytest
 import beam_ldp
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import mean as mean_program
-from beam_ldp.pipelines import released
 from beam_ldp.pipelines.frequency import main
-from beam_ldp.pipelines.inputs.tables import arrow_table, held
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.pipelines.usage import frequency, heavy_hitters, mean, user_mean
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release import charging
+from beam_ldp.release import python as released
+from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.release.inputs.tables import arrow_table, held
 from tests.packaging.doc_blocks import BLOCK
 
 pytestmark = pytest.mark.e2e
@@ -312,6 +314,16 @@ def test_what_was_released_can_be_looked_at(
     [
         ({"epsilonn": 1}, TypeError, "did you mean epsilon"),
         ({"delta": None}, ValueError, "^delta is missing"),
+        (
+            {"delta": None, "expected_users": None},
+            ValueError,
+            "^missing: delta, expected_users or min_reports$",
+        ),
+        (
+            {"local_epsilon": None, "domain": ()},
+            ValueError,
+            "^missing: domain or bins, epsilon or local_epsilon$",
+        ),
         ({"delta": 2}, ValueError, "^delta must lie in"),
         ({"epsilon": 1}, ValueError, "one of epsilon .* and local_epsilon"),
         ({"expected_users": "many"}, ValueError, "^expected_users must be a whole number"),
@@ -337,6 +349,37 @@ def test_errors_name_the_argument(
     told = {**ASKED, "data": people, "column": "word", "domain": ["a"], **asked}
     with pytest.raises(error, match=said):
         beam_ldp.frequencies(told.pop("data"), told.pop("column"), told.pop("domain"), **told)
+
+
+DOORS = {
+    "frequencies": (frequency, {"data", "column", "domain"}),
+    "means": (mean, {"data", "columns", "ranges"}),
+    "user_means": (user_mean, {"data", "columns", "ranges"}),
+    "heavy_hitters": (heavy_hitters, {"data", "column"}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_signature_names_every_setting(door: str) -> None:
+    """So that editors and `help` know them; `range` is said by `ranges`."""
+    usage, named = DOORS[door]
+    spelled = set(inspect.signature(getattr(beam_ldp, door)).parameters)
+    offered = {name.replace("column", "columns") if "ranges" in named else name
+               for name in released._arguments(usage.USAGE)}  # fmt: skip
+    assert spelled == (offered - {"range"}) | named | {"output", "quiet"}
+
+
+def test_a_person_with_many_rows_and_words_that_nobody_listed(people: pa.Table) -> None:
+    twice = pa.concat_tables([people, people])
+    of_users = beam_ldp.user_means(
+        twice, "age", ranges=(0, 100), rows_per_user=2, sigma=5, **{**ASKED, "local_epsilon": 4}
+    )
+    assert of_users.privacy.num_reports == USERS and of_users.to_arrow().num_rows == 1
+    same = people.append_column("same", pa.array(["x"] * USERS))
+    words = beam_ldp.heavy_hitters(
+        same, "same", max_bytes=1, code_bits=16, **{**ASKED, "local_epsilon": 8}
+    )
+    assert "x" in words.to_arrow().column("word").to_pylist()
 
 
 def test_numbers_and_arrays_of_numpy_and_pandas_are_arguments() -> None:

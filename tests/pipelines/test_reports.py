@@ -28,8 +28,8 @@ from beam_ldp.randomizers.wire import (
     encode_envelopes,
 )
 from tests.pipelines.test_frequency import FILES
-from tests.pipelines.test_outputs import COLUMNS
 from tests.randomizers.wire_terms import terms_of
+from tests.release.test_outputs import COLUMNS
 
 pytestmark = pytest.mark.e2e
 
@@ -408,11 +408,3 @@ def test_an_interrupt_leaves_whole_reports_or_none(
     assert capsys.readouterr().err.strip().endswith("interrupted")
     left = sorted(path.name for path in (tmp_path / "new").glob("*"))
     assert left == (["out"] if moment == "show" else [])
-
-
-@pytest.mark.parametrize("program", [randomize, collect])
-def test_help_teaches(program: Any, capsys: Any) -> None:
-    assert program.main(["--help"]) == DONE
-    said = capsys.readouterr().out
-    assert "--release" in said and "examples:" in said and "exit codes:" in said
-    assert program.main([]) == MISUSED

@@ -15,13 +15,13 @@ import pytest
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.auditing import audit
 from beam_ldp.pipelines import collect, mean, randomize
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers import wire
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean import SplitAndMixMean
 from beam_ldp.randomizers.walsh_hadamard import hadamard, public_signs
 from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope, encode_envelope
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.verifier import verify
 from tests.pipelines.test_frequency import FILES, record
 from tests.pipelines.test_mean import assert_close

@@ -21,14 +21,17 @@ from apache_beam.testing.util import assert_that
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.pipelines.inputs import sources
-from beam_ldp.pipelines.inputs.line_formats import (
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.beam_job import IN_PROCESS_RUNNER
+from beam_ldp.release.inputs import sources
+from beam_ldp.release.inputs.line_formats import (
     MISSING_COLUMN,
     WINDOWS_1252,
     WRONG_FIELDS,
     read_json_lines,
 )
-from beam_ldp.pipelines.inputs.sources import (
+from beam_ldp.release.inputs.sources import (
     ROWS,
     InputFileError,
     ReadTable,
@@ -38,9 +41,6 @@ from beam_ldp.pipelines.inputs.sources import (
     format_of,
     split_row_groups,
 )
-from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import People, SettingError
 from beam_ldp.transforms import BoundContributions, EncodeRows
 from beam_ldp.transforms.device.keyed import NoiseSource

@@ -28,8 +28,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.typehints import decorators
 
 from beam_ldp.accounting import shuffle_epsilon
-from beam_ldp.pipelines.jobs.job import JobOptions
-from beam_ldp.pipelines.jobs.lean import TESTED, remember_signatures
+from beam_ldp.fast_start import TESTED, remember_signatures
+from beam_ldp.release.beam_job import JobOptions
 
 HEAVY = (  # NumPy, of 0.1 seconds, is not
     "apache_beam", "scipy", "pyarrow", "numba", "pandas", "matplotlib", "dp_accounting",
@@ -140,7 +140,7 @@ def test_plans_and_prices_load_as_little_as_they_can() -> None:
 
 BEAM = """
 import json, sys
-from beam_ldp.pipelines.jobs.lean import load_beam
+from beam_ldp.fast_start import load_beam
 
 load_beam()
 import beam_ldp.pipelines.frequency
@@ -198,7 +198,7 @@ def test_signatures_are_those_that_beam_works_out() -> None:
 MLFLOW = """
 import json, sys
 from pathlib import Path
-from beam_ldp.pipelines.jobs.lean import load_mlflow
+from beam_ldp.fast_start import load_mlflow
 
 sys.path.insert(0, sys.argv[1])
 load_mlflow()

@@ -12,9 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.means.user_choice import UserMeanRecord
-from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.words.choice import WordRecord
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.registry_entry import TO_FILL_IN, entry, missing
 from beam_ldp.release.statement import statement as said_of
 
@@ -43,7 +41,7 @@ ENUMERATED = {
 }
 
 
-def record(kind: type[PrivacyRecord] = PrivacyRecord, **told: Any) -> PrivacyRecord:
+def record(**told: Any) -> PrivacyRecord:
     known: dict[str, Any] = dict(
         question="word", dataset="typing", mechanism={"mechanism": "KRandomizedResponse"},
         local_epsilon=4.00001, epsilon=0.31236, epsilon_lower=None, epsilon_class_lower=None,
@@ -52,7 +50,7 @@ def record(kind: type[PrivacyRecord] = PrivacyRecord, **told: Any) -> PrivacyRec
         smallest_batch=1_000_000, output="statistic", scope="batch", user_id="uid",
         bad_rows="dead-letter", created="2026-11-23T08:00:00+00:00", version="0.1.0",
     )  # fmt: skip
-    return kind(**known | told)
+    return PrivacyRecord(**known | told)
 
 
 def wrote(folder: Path, one: PrivacyRecord) -> str:
@@ -79,7 +77,8 @@ def test_it_prints_the_statement(tmp_path: Path) -> None:
         (record(), "Approximate DP", "Shuffle", "User", {"epsilon": 0.3124, "delta": 1e-8}),
         (record(user_id=None), "Approximate DP", "Shuffle", "Row",
          {"epsilon": 0.3124, "delta": 1e-8}),
-        (record(MeanRecord, model="local"), "Pure DP", "Local", "User", {"epsilon": 4.001}),
+        (record(kind="mean", details={"statistic": "mean", "model": "local"}), "Pure DP", "Local",
+         "User", {"epsilon": 4.001}),
     ],
 )  # fmt: skip
 def test_an_entry_has_the_form_and_never_less_than_the_real_cost(
@@ -111,7 +110,8 @@ def test_a_training_whose_server_is_trusted_has_no_local_epsilon() -> None:
 def test_entries_of_rounds_and_levels_name_what_was_asked_and_how() -> None:
     """Nothing of a public list is said where there was none; every mechanism is named."""
     levels = tuple({"mechanism": name} for name in ("LocalHashing", "HadamardResponse"))
-    one = record(WordRecord, levels=levels, mechanism={"mechanism": "HeavyHitters"})
+    details = {"statistic": "heavy_hitters", "levels": levels}
+    one = record(details=details, mechanism={"mechanism": "HeavyHitters"})
     made = entry(one.to_json())["deployment"]
     assert made["dp_variant"]["data_domain"].startswith("One text per user, of no list")
     assert made["basic"]["description"].startswith("Frequent words that nobody listed")
@@ -119,7 +119,8 @@ def test_entries_of_rounds_and_levels_name_what_was_asked_and_how() -> None:
     assert "HeavyHitters in 2 levels, by HadamardResponse, LocalHashing" in mechanisms
     assert made["accounting"]["post_processing"].startswith("Only words with enough reports")
     rounds = ({"mechanism": "UserMean"}, {"mechanism": "UserMean"})
-    two = record(UserMeanRecord, rounds=rounds, mechanism={"mechanism": "UserLevelMean"})
+    details = {"statistic": "user_mean", "rounds": rounds}
+    two = record(details=details, mechanism={"mechanism": "UserLevelMean"})
     made = entry(two.to_json())["deployment"]
     assert made["dp_variant"]["data_domain"].startswith("All rows of a user together")
     assert "UserLevelMean in 2 rounds, by UserMean" in made["implementation"]["mechanisms"]

@@ -28,21 +28,28 @@ from beam_ldp import whole_files
 from beam_ldp.accounting import ShuffleAccountant, shuffled_event
 from beam_ldp.accounting.composition import accountant
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines import frequency, stream
+from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
-from beam_ldp.pipelines.stream import check_stream
-from beam_ldp.pipelines.streams import results
-from beam_ldp.pipelines.streams.log import KINDS, ORDERS, StreamAccountant, StreamProgress
-from beam_ldp.pipelines.streams.results import (
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.questions.base import Choice
+from beam_ldp.questions.frequencies import Frequencies
+from beam_ldp.questions.frequency import FrequencyQuestion
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
+from beam_ldp.release.run import Run
+from beam_ldp.release.streams import results
+from beam_ldp.release.streams import run as stream
+from beam_ldp.release.streams.job import check_stream
+from beam_ldp.release.streams.log import KINDS, ORDERS, StreamAccountant, StreamProgress
+from beam_ldp.release.streams.results import (
     PRICE,
     TABLE,
     WRITING,
     LeftOut,
-    Pricing,
+    WriteRelease,
     WriteStreamBadRows,
     WriteWithheldReleases,
-    _WriteRelease,
     forget_unfinished,
     iso,
     publish_once,
@@ -50,7 +57,7 @@ from beam_ldp.pipelines.streams.results import (
     span,
     write_once,
 )
-from beam_ldp.pipelines.streams.source import (
+from beam_ldp.release.streams.source import (
     CHANGED,
     NO_TIME,
     TakeFileOnce,
@@ -59,10 +66,9 @@ from beam_ldp.pipelines.streams.source import (
     as_pattern,
     times_of,
 )
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.settings import SettingError
+from beam_ldp.settings import Privacy, SettingError
 from beam_ldp.settings.fields import SECONDS
+from beam_ldp.settings.job import Job
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, TableBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
@@ -84,7 +90,7 @@ def parsed(*flags: str, without: str = "") -> Any:
     if without:
         place = listed.index(without)
         del listed[place : place + 2]
-    return read_flags(frequency.USAGE, [*listed, *flags])
+    return read_flags(USAGE, [*listed, *flags])
 
 
 @pytest.mark.exact
@@ -121,7 +127,7 @@ def test_other_durations_are_refused(text):
 )
 def test_flags_that_do_not_fit_are_named(without, flags, message):
     with pytest.raises(SettingError, match=message):
-        check_stream(parsed(*flags, without=without))
+        check_stream(USAGE, parsed(*flags, without=without))
 
 
 @pytest.mark.exact
@@ -153,7 +159,7 @@ def test_rows_that_cannot_be_read_end_a_stream(tmp_path, monkeypatch):
 def test_flags_of_a_stream():
     log = ("--user-id", "u", "--interaction-log", "log", "--interaction-key-file", "key")
     given = parsed("--slide", "20s", "--allowed-lateness", "5m", "--late", "dead-letter", *log)
-    stream = check_stream(given)
+    stream = check_stream(USAGE, given)
     assert (stream.window, stream.slide, stream.period) == (60, 20, 20)
     assert (stream.allowed_lateness, stream.late) == (300, "dead-letter")
     assert given["release"]["windows"] == 9
@@ -287,9 +293,19 @@ def a_release(start: int, count: int = 1000, **how: Any) -> Release:
     )  # fmt: skip
 
 
-def writer(folder: Path) -> _WriteRelease:
-    domain = PortableDomain(Domain(("red", "green")))
-    found = _WriteRelease(str(folder), domain, Pricing(1e-8, 1.0, ORACLE.local_epsilon))
+def a_run(oracle: Any = ORACLE, **privacy: Any) -> Run:
+    """Of the question of these tests, as far as releases are priced and shown."""
+    privacy = {"delta": 1e-8, "local_epsilon": oracle.local_epsilon, **privacy}
+    job = Job(question=FrequencyQuestion(), privacy=Privacy(**privacy))
+    made = Run(
+        USAGE, job, Frequencies(PortableDomain(Domain(("red", "green"))), "colour", "colour")
+    )
+    made.choice = Choice(oracle, 1000, None, 0.0)
+    return made
+
+
+def writer(folder: Path) -> WriteRelease:
+    found = WriteRelease(str(folder), a_run(), None)
     found.setup()
     return found
 

@@ -16,30 +16,31 @@ from rich.console import Console
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines import frequency, stream
-from beam_ldp.pipelines.checks import findings
+from beam_ldp.pipelines import stream as program
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.records.interrupted_runs import Note
-from beam_ldp.pipelines.stream import Stream, _pipeline, _told, check_stream
-from beam_ldp.pipelines.streams.results import (
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.checks import findings
+from beam_ldp.release.interrupted_runs import Note
+from beam_ldp.release.job_monitor import JobError
+from beam_ldp.release.streams import run as stream
+from beam_ldp.release.streams.job import Stream, stream_of
+from beam_ldp.release.streams.results import (
     OPENED,
     STREAM,
     MarkOpenWindows,
-    Pricing,
     begin,
     give_back_rest,
     leave_note,
     run_that_goes_on,
     told_of,
 )
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.streams.run import _pipeline
 from beam_ldp.settings import SettingError
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stages import part_of
-from tests.pipelines.test_stream import ORACLE, a_release
+from tests.pipelines.test_stream import ORACLE, a_release, a_run
 
 pytestmark = pytest.mark.exact
 
@@ -209,7 +210,7 @@ def test_a_stream_says_in_the_ledger_that_it_is_in_no_tracker(tmp_path):
 def test_every_release_of_a_stream_has_an_identity_of_its_own():
     kinds: list[dict[str, Any]] = [{}, {"late": True}, {"derived": True}]
     releases = [a_release(start, **how) for start in (0, 60) for how in kinds]
-    told = [told_of(r, Pricing(1e-8, 1.0, 2.0, MEMOIZED)) for r in releases]
+    told = [told_of(r, a_run(), MEMOIZED) for r in releases]
     assert len({t["identity_digest"] for t in told}) == len(releases)
     for release, said in zip(releases, told, strict=True):
         identity = ReleaseIdentity.from_json(said["identity"])
@@ -217,7 +218,7 @@ def test_every_release_of_a_stream_has_an_identity_of_its_own():
         assert identity.digest.hex() == said["identity_digest"]
         assert identity.question == MEMOIZED.question
     assert ReleaseIdentity.from_json(told[0]["identity"]) == MEMOIZED.of_window(0, 60 * 10**6)
-    assert told_of(releases[0], Pricing(1e-8, 1.0, 2.0))["identity"] is None
+    assert told_of(releases[0], a_run(), None)["identity"] is None
 
 
 # The program --------------------------------------------------------------------------------------
@@ -246,8 +247,7 @@ def a_stream(flags: list[str], **other: str) -> Stream:
     changed = list(flags)
     for name, value in other.items():
         changed[changed.index("--" + name.replace("_", "-")) + 1] = value
-    given = read_flags(frequency.USAGE, changed)
-    return Stream(Frequency(Frequency.check(given)), check_stream(given))
+    return stream_of(USAGE, read_flags(USAGE, changed))
 
 
 def test_the_program_goes_on_with_the_same_question_and_refuses_others(flags, tmp_path):
@@ -280,7 +280,7 @@ def test_a_program_that_starts_again_has_one_charge_and_two_attempts(flags, tmp_
     attempts = []
     for _ in range(2):
         job = a_stream(charged)
-        (told,) = [one for one in findings(_told(job, [])) if one.check == "budget"]
+        (told,) = [one for one in findings(job.preflight([])) if one.check == "budget"]
         assert told.status == "ok" and ("goes on, for free" in told.said) == bool(attempts)
         _pipeline(job, [])
         begin(job.folder, job.identity, job.run_id)
@@ -312,7 +312,7 @@ def test_marks_stay_while_a_job_may_open_further_windows(flags, tmp_path, monkey
     monkeypatch.setattr(stream, "_watch", lost)
     monkeypatch.setattr(stream, "has_ended", lambda *_: ended)
     with pytest.raises(JobError):
-        stream.run_stream(read_flags(frequency.USAGE, charged), Console(quiet=True))
+        program.run_stream(USAGE, read_flags(USAGE, charged), Console(quiet=True))
     if not ended:
         assert ledger.status("people").local_committed == 18.0
         MarkOpenWindows(str(out)).mark(3, 4)

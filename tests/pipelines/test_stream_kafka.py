@@ -16,7 +16,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines.streams.results import TABLE, iso, read_folder
+from beam_ldp.release.streams.results import TABLE, iso, read_folder
 from tests.engines import flink, kafka, kafka_job, prism
 from tests.engines.cache import fetch_into_cache
 from tests.engines.processes import Group

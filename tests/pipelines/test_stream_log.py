@@ -11,17 +11,15 @@ import pytest
 from rich.console import Console
 
 import mlflow_ldp
+from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import AuditReport, BudgetLedger, audit
-from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.stream import Stream, check_stream
-from beam_ldp.pipelines.streams import log as stream_log
-from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
-from beam_ldp.pipelines.streams.results import MarkOpenWindows, Pricing, _WriteRelease, begin
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.pipelines.usage.frequency import USAGE
+from beam_ldp.release.streams import log as stream_log
+from beam_ldp.release.streams.job import stream_of
+from beam_ldp.release.streams.log import ORDERS, StreamLog, StreamProgress
+from beam_ldp.release.streams.results import MarkOpenWindows, WriteRelease, begin
 from beam_ldp.transforms.budgeted import Reservation
-from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.wording import number
 from mlflow_ldp.runs import SECONDS_VARIABLE
 from mlflow_ldp.server import PRICES, STORED
@@ -49,25 +47,21 @@ class Launched:
             "--run-id", "live", "--output", str(place / "out"), "--mlflow-uri", store, "--stream",
             *(["--ledger", ledger_of(place).url] if budgeted else ["--no-ledger"]), *more,
         ]  # fmt: skip
-        given = read_flags(frequency.USAGE, flags)
-        self.job = Stream(Frequency(Frequency.check(given)), check_stream(given))
+        self.job = stream_of(USAGE, read_flags(USAGE, flags))
         self.said = Console(record=True, width=200, file=(place / "said").open("a"))
         self.held: Reservation | None = None
         if self.job.budget is not None:
             from apache_beam.transforms.window import FixedWindows
 
             assert self.job.identity is not None
-            event = self.job.budget.worst_event(self.job.choice.mechanism, 10)
+            event = self.job.budget.worst_event(self.job.run.choice.mechanism, 10)
             self.held = self.job.budget.reserve(
                 event, identity=self.job.identity, windowing=FixedWindows(60), bounded=False
             )
             self.job.note_attempt()
         begin(self.job.folder, self.job.identity, self.job.run_id, marked=True)
         self.opened = MarkOpenWindows(str(self.job.folder))
-        local = self.job.choice.mechanism.local_epsilon
-        domain = PortableDomain(Domain(("red", "green")))
-        pricing = Pricing(DELTA, 1.0, local, self.job.identity)
-        self.writer = _WriteRelease(str(self.job.folder), domain, pricing)
+        self.writer = WriteRelease(str(self.job.folder), self.job.run, self.job.identity)
         self.writer.setup()
         self.watched = StreamProgress(self.job.folder, 20, DELTA)
         self.log = StreamLog(self.job, self.said)
@@ -89,7 +83,7 @@ class Launched:
 
     def end(self, failed: bool = False) -> None:
         self.look()
-        self.job.give_back(self.watched, self.said)
+        self.job.give_back(self.said)
         self.log.end(self.watched, failed=failed)
 
 
@@ -110,17 +104,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store: its tables take seconds to make."""
-    made = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{made}").search_experiments()
-    return made
-
-
 @pytest.fixture
-def store(migrated: Path, tmp_path: Path) -> str:
-    (tmp_path / "mlflow.db").write_bytes(migrated.read_bytes())
+def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
@@ -318,7 +303,7 @@ def test_a_stream_that_nobody_logged_is_missed_and_mirrored(place: Path, store: 
     live = Launched(place, store)
     live.log.take = lambda steps: None  # type: ignore[method-assign]
     live.release(0, 1)
-    live.job.give_back(live.watched, live.said)
+    live.job.give_back(live.said)
     report, _ = audited(place, store)
     assert tracking(report).findings == ("run 'live' is in the ledger and not on the server",)
     assert len(mlflow_ldp.mirror(ledger_of(place), tracking_uri=store)) == 1
@@ -405,3 +390,26 @@ def test_a_year_of_hours_takes_few_requests(
     live.log.take([])
     assert calls.count("log_batch") <= 4 and calls.count("log_artifacts") == 1
     assert len(steps_of(store, "window_start")) == 301
+
+
+def test_groups_are_steps_of_their_own_and_one_window_of_the_budget(
+    place: Path, store: str
+) -> None:
+    """A person is in one group of a window: the dearest counts, whichever comes first."""
+    (place / "towns").write_text("Ulm\nBonn\n")
+    groups = ("--group-by", "town", "--groups", str(place / "towns"))
+    live = Launched(place, store, *groups, budgeted=False)
+    live.release(0, group="Ulm")
+    live.release(0, group="Bonn")
+    live.release(1, group="Ulm")
+    before = live.watched.epsilon
+    few = a_release(60, 300, group="Bonn")
+    list(live.writer.process(few))
+    live.end()
+    assert live.watched.used == 2 and live.watched.released == 4
+    assert steps_of(store, "group") == [1, 2, 1, 2]
+    assert steps_of(store, "local_epsilon") == [2, 2, 4, 4]
+    exact = ShuffleAccountant(ORDERS)
+    for event in (a_release(0, 1000).event, few.event):
+        exact.compose(event)
+    assert before is not None and live.watched.epsilon == exact.get_epsilon(DELTA) > before

@@ -12,11 +12,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
-from beam_ldp.pipelines.streams import source as messages
-from beam_ldp.pipelines.streams.source import NO_TIME, Message, MessagesToTables, _Gather
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
+from beam_ldp.release.streams import source as messages
+from beam_ldp.release.streams.source import NO_TIME, Message, MessagesToTables, _Gather
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, WindowRules
 

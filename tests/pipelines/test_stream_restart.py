@@ -16,31 +16,27 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.ledger import BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.streams.results import (
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.release.streams.results import (
     PRICE,
     TABLE,
-    Pricing,
     WriteWindows,
     WriteWithheldReleases,
     begin,
     read_folder,
     span,
 )
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE
 from beam_ldp.transforms.device.side import RandomizeBlocks
-from beam_ldp.transforms.elements.portable import PortableDomain
 from tests.ledger.parts import parts_of
+from tests.pipelines.test_stream import ORACLE, a_run
 
 pytestmark = pytest.mark.pipeline
 
 RUNNER = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
-ORACLE, COLOURS = KRandomizedResponse(3, 2.0), Domain(("red", "green"))
 SECOND = 10**6
 
 
@@ -90,7 +86,7 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
             | beam.WindowInto(FixedWindows(60))
         )
         releases = blocks | composite
-        releases | WriteWindows(out, PortableDomain(COLOURS), Pricing(1e-8, 1.0, 2.0, identity))
+        releases | WriteWindows(out, a_run(), identity)
         releases.withheld | beam.ParDo(WriteWithheldReleases(out))
     begin(Path(out), identity, "live")
 

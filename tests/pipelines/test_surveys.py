@@ -173,13 +173,10 @@ def test_a_plain_histogram_of_a_number(data: Path, tmp_path: Path) -> None:
     ("flags", "said"),
     [
         (["--column=word"], "--domain is missing"),
-        (["--column=word", "--column=word", "--domain={}/words.txt"], "names a column twice"),
         ([*WORDS, "--domain={}/colours.txt"], "2 lists for 1 columns"),
         ([*WORDS, "--group-by=country"], "--group-by and --groups belong together"),
         ([*WORDS, *GROUPED[:2]], "--group-by needs --min-reports"),
-        ([*WORDS, "--quantiles=0.5"], "--quantiles needs --bins"),
         ([*WORDS, "--design=one"], "--design is for several questions"),
-        ([*WORDS, "--bins=0,1"], "--bins and --domain exclude each other"),
         (["--column=age", "--bins=0,5,3"], "increasing"),
         (["--column=age", "--bins=0,5", "--quantiles=1.5"], "numbers in (0, 1)"),
         (["--column=age", "--bins=0,5", "--between=0:3"], "must be edges of --bins"),

@@ -13,8 +13,8 @@ import pytest
 
 from beam_ldp.pipelines import template
 from beam_ldp.pipelines.frequency import main
-from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.programs import DONE, MISUSED
+from beam_ldp.release import worker_results as results
 
 pytestmark = pytest.mark.e2e
 USERS = 2000

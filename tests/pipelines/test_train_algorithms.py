@@ -30,16 +30,16 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.losses import released
 from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.training.charge import TrainingRun, settlement
-from beam_ldp.pipelines.training.facts import bundled_facts
-from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.record import make_record
-from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.usage.train import EXAMPLES, USAGE
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
+from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
+from beam_ldp.training.charge import TrainingRun, settlement
+from beam_ldp.training.facts import bundled_facts
+from beam_ldp.training.plans import make_plan
+from beam_ldp.training.record import make_record
+from beam_ldp.training.settings import check_train
+from beam_ldp.training.usage import EXAMPLES, USAGE
 
 TRAINING_PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
 DELTA = 1e-5

@@ -20,10 +20,11 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.interrupted_runs import BEGUN, Note
-from beam_ldp.pipelines.training import charge as charge_module
-from beam_ldp.pipelines.training.charge import ModelScore, charged
-from beam_ldp.pipelines.training.checkpoints import (
+from beam_ldp.release.interrupted_runs import BEGUN, Note
+from beam_ldp.settings import SettingError
+from beam_ldp.training import charge as charge_module
+from beam_ldp.training.charge import ModelScore, charged
+from beam_ldp.training.checkpoints import (
     CHECKPOINT,
     Checkpoint,
     CheckpointError,
@@ -34,11 +35,10 @@ from beam_ldp.pipelines.training.checkpoints import (
     plain_leaves,
     resume,
 )
-from beam_ldp.pipelines.training.facts import bundled_facts
-from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.usage.train import USAGE
-from beam_ldp.settings import SettingError
+from beam_ldp.training.facts import bundled_facts
+from beam_ldp.training.plans import make_plan
+from beam_ldp.training.settings import check_train
+from beam_ldp.training.usage import USAGE
 
 pytestmark = pytest.mark.exact
 QUIET = Console(quiet=True)

@@ -13,12 +13,12 @@ from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
 from beam_ldp.federated.samplers import DeclaredSampling
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
-from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
-from beam_ldp.pipelines.training.plans import mechanism_for
-from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
+from beam_ldp.training.charge import TrainingRun, charged, settlement
+from beam_ldp.training.plans import mechanism_for
+from beam_ldp.training.record import make_record
 from tests.pipelines.test_train_plan import plan_of, settings_of
 
 USUAL = "--data digits --local-epsilon 8 --epochs 20 --delta 1e-5"

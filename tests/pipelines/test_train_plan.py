@@ -20,23 +20,23 @@ from beam_ldp.federated.record import covers
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import job_runs, programs, train
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
-from beam_ldp.pipelines.training.facts import (
+from beam_ldp.questions.forging import forged_list, forged_usually
+from beam_ldp.randomizers.mean import LInfMean, PrivUnit
+from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.statement import statement
+from beam_ldp.settings import SettingError
+from beam_ldp.training.charge import TrainingRun, charged, settlement
+from beam_ldp.training.facts import (
     DataFacts,
     bundled_facts,
     count_parameters,
     known_facts,
 )
-from beam_ldp.pipelines.training.plans import make_plan, mechanism_for
-from beam_ldp.pipelines.training.record import make_record
-from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.training.view import plan_line, say_plan
-from beam_ldp.pipelines.usage.train import USAGE
-from beam_ldp.randomizers.mean import LInfMean, PrivUnit
-from beam_ldp.release.forging import forged_list, forged_usually
-from beam_ldp.release.statement import statement
-from beam_ldp.settings import SettingError
+from beam_ldp.training.plans import make_plan, mechanism_for
+from beam_ldp.training.record import make_record
+from beam_ldp.training.settings import check_train
+from beam_ldp.training.usage import USAGE
+from beam_ldp.training.view import plan_line, say_plan
 from beam_ldp.wording import number
 from tests.idx_files import write_folder
 
@@ -452,15 +452,6 @@ def test_without_tensorflow_it_says_what_to_do(monkeypatch, tmp_path, capsys):
     assert train.main(flags) == programs.MISUSED
     assert "`make tff`" in " ".join(capsys.readouterr().err.split())
     assert train.main([*DRY.split(), "--epochs", "1"]) == programs.DONE
-
-
-@pytest.mark.exact
-def test_help_teaches_and_states_the_exit_codes(capsys):
-    assert train.main(["--help"]) == programs.DONE
-    out = capsys.readouterr().out
-    for word in ("examples:", "exit codes:", "--epsilon", "--baselines", "130 interrupted"):
-        assert word in out
-    assert train.main([]) == programs.MISUSED
 
 
 @pytest.mark.exact

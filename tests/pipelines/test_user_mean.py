@@ -16,10 +16,13 @@ import pytest
 
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.user_mean import UserLevelMean, main
+from beam_ldp.pipelines.user_mean import main
 from beam_ldp.protocols import user_mean_price
+from beam_ldp.release.binding import bound
+from beam_ldp.release.commands import usage_of
 from tests.pipelines.test_frequency import FILES, SECRET, record
 
+USAGE = usage_of("user_mean")
 pytestmark = pytest.mark.e2e
 
 USERS = 3000
@@ -198,14 +201,12 @@ def test_dry_run_shows_both_rounds_and_reads_nothing(data: Path, tmp_path: Path,
 
 @pytest.mark.exact
 def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_path: Path) -> None:
-    given = read_flags(UserLevelMean.usage, flags(data, tmp_path / "out"))
-    question = UserLevelMean(UserLevelMean.check(given))
-    choice = question.choose()
-    worst = question.worst_price(choice)
+    run = bound(USAGE, read_flags(USAGE, flags(data, tmp_path / "out")))
+    choice, worst = run.choice, run.worst_price
     assert choice.price is not None and worst is not None
     assert worst.bound > choice.price.bound
-    crowds = question.protocol.min_reports(round(0.9 * USERS))
-    assert worst.bound == user_mean_price(question.protocol, *crowds, 1e-6).total
+    crowds = choice.mechanism.min_reports(round(0.9 * USERS))
+    assert worst.bound == user_mean_price(choice.mechanism, *crowds, 1e-6).total
     assert worst.honest_reports == min(crowds)  # as the event has it, for the verifier
 
 
@@ -235,14 +236,6 @@ def test_what_does_not_fit_is_refused(
 
 
 @pytest.mark.exact
-def test_help_teaches(capsys: Any) -> None:
-    assert main(["--help-all"]) == DONE
-    said = capsys.readouterr().out
-    for flag in ("--rows-per-user", "--sigma", "--user-sigma", "--outliers", "--split", "--column"):
-        assert flag in said
-    assert "--mechanism" not in said and "examples:" in said
-
-
 @pytest.mark.slow  # a fresh process loads everything anew
 def test_beam_ldp_runs_the_same_program(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "beam_ldp.pipelines.cli", "user-mean"]

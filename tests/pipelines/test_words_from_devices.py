@@ -21,14 +21,14 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.rows import LONGEST_NAME
 from beam_ldp.pipelines import collect, heavy_hitters, randomize
 from beam_ldp.pipelines.budget import next_runs
-from beam_ldp.pipelines.devices.later_levels import LaterLevel
-from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion
-from beam_ldp.pipelines.devices.release_file import load_release, release_of_level
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
+from beam_ldp.questions.heavy_hitters import PublishedWords
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.devices.later_levels import LaterLevel
+from beam_ldp.release.devices.release_file import load_release, release_of_level
+from beam_ldp.release.gates import NotPublishedError
 from beam_ldp.research.interactivity.auditing import InteractivityReport, audit_logs
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.elements.blocks import ValueBlock
@@ -126,7 +126,7 @@ def search(first: Search, tmp_path: Path) -> Search:
 
 def protocol_of(search: Search) -> Any:
     asked = load_release(f"{search.folder}/level-1/release.json").asked
-    assert isinstance(asked, DeviceWordsQuestion)
+    assert isinstance(asked, PublishedWords)
     return asked.protocol
 
 
@@ -250,7 +250,7 @@ def test_another_question_of_an_answered_level_is_refused(search: Search, capsys
     assert search.answer("level-2") == DONE
     release = load_release(f"{search.folder}/level-1/release.json")
     asked = release.asked
-    assert isinstance(asked, DeviceWordsQuestion)
+    assert isinstance(asked, PublishedWords)
     other = release_of_level(asked.then(protocol_of(search).root, 1000), release.terms.identity)
     (search.folder / "other").mkdir()
     (search.folder / "other" / "release.json").write_text(json.dumps(other.to_json()))
@@ -372,20 +372,20 @@ def test_the_people_of_each_window_test_the_words_that_were_found(search: Search
 # What is published ------------------------------------------------------------------------------
 
 
-def question() -> DeviceWordsQuestion:
+def question() -> PublishedWords:
     plan = plan_heavy_hitters(USERS, 6.0, max_bytes=1, num_bits=12, assignment="visible")
-    return DeviceWordsQuestion.first("word", plan, 100, 0.9)
+    return PublishedWords.first("word", plan, 100, 0.9)
 
 
 @pytest.mark.exact
 def test_a_question_is_its_text() -> None:
     asked = question()
-    again = DeviceWordsQuestion.from_text(asked.text)
+    again = PublishedWords.from_text(asked.text)
     assert again == asked and again.text == asked.text and again.values == asked.values
     rows = np.array([[1 << 60], [3 << 60]], dtype=np.uint64)
     then = asked.then(rows, 77)
     assert (then.level, then.received, then.values == asked.values) == (1, (77,), False)
-    assert (then.rows == rows).all() and DeviceWordsQuestion.from_text(then.text) == then
+    assert (then.rows == rows).all() and PublishedWords.from_text(then.text) == then
 
 
 @pytest.mark.exact
@@ -397,4 +397,4 @@ def test_a_question_is_its_text() -> None:
 def test_a_question_that_is_none_is_refused(change: dict[str, Any]) -> None:
     told = {**question().to_json(), **change}
     with pytest.raises(ValueError):
-        DeviceWordsQuestion.from_text(json.dumps(told))
+        PublishedWords.from_text(json.dumps(told))

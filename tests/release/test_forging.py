@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.pipelines.cli import group
+from beam_ldp.questions.forging import forged_cell, forged_moves, forged_said, mechanism_of
 from beam_ldp.randomizers import LocalRandomizer
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
-from beam_ldp.release.forging import forged_cell, forged_moves, forged_said, mechanism_of
 from beam_ldp.release.statement import statement
-from tests.pipelines.test_statement import RECORD, replace
+from tests.release.test_statement import RECORD, replace
 
 pytestmark = pytest.mark.exact
 

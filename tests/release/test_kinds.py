@@ -8,7 +8,7 @@ import pytest
 
 from beam_ldp.release import statement as module
 from beam_ldp.release.statement import say_by, statement
-from tests.pipelines.test_statement import RECORD
+from tests.release.test_statement import RECORD
 
 pytestmark = pytest.mark.exact
 

@@ -19,11 +19,11 @@ from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.training import run as train_run
-from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.checkpoints import Keeper
-from beam_ldp.pipelines.training.learner import Learner, sampler_of
-from beam_ldp.pipelines.training.rounds import check_events
+from beam_ldp.training import run as train_run
+from beam_ldp.training.charge import ModelScore
+from beam_ldp.training.checkpoints import Keeper
+from beam_ldp.training.learner import Learner, sampler_of
+from beam_ldp.training.rounds import check_events
 from tests.tff_adapters.train_flags import QUICK, charged_flags, plan_of
 from tff_adapters import (
     DeclaredSampling,

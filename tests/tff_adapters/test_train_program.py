@@ -22,11 +22,11 @@ from mlflow.tracking import MlflowClient
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, train
-from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.checkpoints import Checkpoint
-from beam_ldp.pipelines.training.clients import in_shards
-from beam_ldp.pipelines.training.learners import ReportLearner
-from beam_ldp.pipelines.training.rounds import check_events, diverged
+from beam_ldp.training.charge import ModelScore
+from beam_ldp.training.checkpoints import Checkpoint
+from beam_ldp.training.clients import in_shards
+from beam_ldp.training.learners import ReportLearner
+from beam_ldp.training.rounds import check_events, diverged
 from tests.idx_files import write_folder
 from tests.tff_adapters.train_flags import QUICK, charged_flags, plan_of
 from tff_adapters import (
@@ -130,7 +130,7 @@ def test_a_training_on_a_folder_of_idx_files(tmp_path, capfd):
 
 def test_metrics_that_somebody_lets_out_end_the_training_before_a_round(tmp_path, monkeypatch):
     """A process whose clients tell their loss: nothing runs, and nothing is charged."""
-    from beam_ldp.pipelines.training import learners
+    from beam_ldp.training import learners
 
     monkeypatch.setattr(
         learners, "no_client_metrics", learners.tff.learning.metrics.sum_then_finalize
@@ -209,7 +209,7 @@ def test_federated_averaging_runs_in_shuffled_epochs(tmp_path, capfd):
 # Dies when its third round has begun.
 KILLED = """
 import os, signal, sys
-from beam_ldp.pipelines.records import interrupted_runs
+from beam_ldp.release import interrupted_runs
 from beam_ldp.pipelines.train import main
 
 begin, calls = interrupted_runs.BegunRounds.begin, []
@@ -280,7 +280,7 @@ def test_a_training_that_was_killed_goes_on(tmp_path, capfd):
     shutil.copytree(staging, tmp_path / "backup")
     going_on = ["--resume", str(tmp_path / "out"), "--ledger", ledger.url]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_ldp.pipelines.training.run.learner_for", interrupted)
+        patch.setattr("beam_ldp.training.run.learner_for", interrupted)
         assert train.main(going_on) == programs.INTERRUPTED
     assert "its checkpoint is kept" in " ".join(capfd.readouterr().err.split())
     assert BudgetLedger(ledger.url).charge("one").status == "reserved"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.training.facts import bundled_facts
 from tests.idx_files import images, write_folder
 from tff_adapters.data import DataMissingError, dealt, load, load_idx
 from tff_adapters.files import BadRowsError, load_files

@@ -23,9 +23,9 @@ from beam_ldp.federated.samplers import (
     full_participation,
     sampler_for,
 )
-from beam_ldp.pipelines.training import facts as train_facts
 from beam_ldp.planning import convergence
 from beam_ldp.randomizers.mean.base import clip_to_ball
+from beam_ldp.training import facts as train_facts
 from tff_adapters import SamplingMismatchError, cldp_sgd, models
 from tff_adapters.cldp_sgd import draw_without_replacement
 from tff_adapters.vectors import clipped, project_to_l2_ball

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.training.facts import bundled_facts
-from beam_ldp.pipelines.training.plans import make_plan
-from beam_ldp.pipelines.training.settings import check_train
-from beam_ldp.pipelines.usage.train import USAGE
+from beam_ldp.training.facts import bundled_facts
+from beam_ldp.training.plans import make_plan
+from beam_ldp.training.settings import check_train
+from beam_ldp.training.usage import USAGE
 
 QUICK = "--data digits --local-epsilon 4 --clients-per-round 20 --epochs 1 --delta 1e-5"
 

@@ -24,13 +24,11 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.progress import BanditProgress
-from beam_ldp.decisions.bandits.terms import BatchTerms, ServiceTerms
-from beam_ldp.decisions.stages.reward_sums import PrivateSums
-from beam_ldp.decisions.stages.rewards import RewardQuery
+from beam_ldp.decisions.bandits.noise import CentralSums, bit_randomizer
+from beam_ldp.decisions.bandits.progress import BanditProgress, BatchTerms, ServiceTerms
+from beam_ldp.decisions.rewards import Rewards
+from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, FoundWords, plan_user_mean
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
@@ -494,7 +492,7 @@ class RewardsOfABatch(Part):
         assert self.asked is not None
         stage = PrivateEstimate(
             bit_randomizer(self.asked.local_epsilon),
-            RewardQuery("reward", None, "reward", batch=self.asked.digest),
+            Rewards("reward", name="reward", batch=self.asked.digest),
             people=People(id="uid", group_by="play", groups=Domain(self.asked.plays)),
             noise=replace(source.noise, id=self.asked.release_id),
             min_reports=self.asked.least,
@@ -536,7 +534,7 @@ class RewardsToATrustedServer(RewardsOfABatch):
         assert self.asked is not None
         sums = PrivateSums(
             CentralSums(8.0),
-            RewardQuery("reward", None, "reward", batch=self.asked.digest),
+            Rewards("reward", name="reward", batch=self.asked.digest),
             self.asked.counts,
             people=People(id="uid", group_by="play", groups=Domain(self.asked.plays)),
             noise=Noise(dataset="visits", id=self.asked.release_id),

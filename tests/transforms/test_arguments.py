@@ -27,7 +27,7 @@ from beam_ldp.randomizers.questions import OneQuestion
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms import (
     ChargeTo,
-    FrequencyQuery,
+    Frequencies,
     ListQuestion,
     PrivateEstimate,
     PrivateFrequencies,
@@ -64,7 +64,7 @@ COMPOSITES = {
     PrivateUserMean: ((MEANS,), {"columns": "v", "privacy": LOUD}),
     "planned": (("auto",), {"domain": LISTED, "column": "v", "privacy": TARGET}),
 }  # fmt: skip
-PLANNED = functools.cache(FrequencyQuery.plan)
+PLANNED = functools.cache(Frequencies.mechanism)
 MADE = {"planned": PrivateFrequencies}
 BASE = {
     "people": People(id="uid"),
@@ -120,7 +120,7 @@ def released(kind, **how):
     """All that comes of these arguments: the graph and the identity, or the charge, or why not."""
     numbers = itertools.count()
     with (
-        mock.patch.object(FrequencyQuery, "plan", PLANNED),
+        mock.patch.object(Frequencies, "mechanism", PLANNED),
         mock.patch("uuid.uuid4", lambda: uuid.UUID(int=next(numbers))),
         mock.patch.object(ChargeTo, "reserve", autospec=True, side_effect=_charge),
     ):

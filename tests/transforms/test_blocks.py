@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from beam_ldp.randomizers.contrasts import difference_of
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.frequency import HadamardResponse, LimitedHadamard
 from beam_ldp.randomizers.mean import MeanEstimate
+from beam_ldp.randomizers.questions import OneQuestion
 from beam_ldp.transforms.collector.panes import pool
 from beam_ldp.transforms.elements import block_coder, blocks
 from tests.transforms.helpers import ORACLE
@@ -159,6 +162,34 @@ def test_release_keeps_the_estimate_and_derives_the_event_again():
     )
 
 
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        ORACLE,
+        HadamardResponse(5, 2.0),
+        OneQuestion((ORACLE, HadamardResponse(4, 2.0), LimitedHadamard(3, 2.0))),
+    ],
+)
+def test_release_keeps_what_intervals_follow_from(randomizer):
+    rng = np.random.default_rng(0)
+    values = np.zeros((30, 3) if isinstance(randomizer, OneQuestion) else 30, dtype=int)
+    statistic = randomizer.accumulate(randomizer.randomize(values, rng))
+    estimate = randomizer.estimate(statistic, 30)
+    for one in (estimate, estimate.clip()):
+        back = round_trip(blocks.Release(one, 30, None, mechanism=randomizer.to_config())).estimate
+        for simultaneous in (False, True):
+            found = back.confidence_interval(simultaneous=simultaneous)
+            for mine, own in zip(found, one.confidence_interval(simultaneous=simultaneous)):
+                assert same(mine, own)
+
+
+def test_rules_of_differences_do_not_travel():
+    estimate = ORACLE.estimate(np.arange(5), 10)
+    apart = difference_of(estimate, estimate)
+    with pytest.raises(TypeError, match="estimates of Difference do not travel"):
+        block_coder.ESTIMATE.write(apart, [])
+
+
 def test_release_keeps_the_unbiased_estimate_below_the_steps():
     estimate = Estimate(np.array([-0.1, 1.1]), np.array([0.2, 0.2]), 10).clip()
     back = round_trip(blocks.Release(estimate, 10, None, mechanism=ORACLE.to_config()))
@@ -201,12 +232,39 @@ def test_error_bars_travel_and_those_of_earlier_versions_are_of_the_worst_case(b
     found = block_coder.ESTIMATE.read(block_coder.BlockReader(b"".join(out)))
     assert found.error_bars == bars and found.mean_squared_error == 2.0
     now, before = [], []
-    block_coder.ARRAY.write(np.zeros(5), now)
+    block_coder.ARRAY.write(np.zeros(7), now)
     block_coder.ARRAY.write(np.array([2.0, 0.0, 0.0, 0.0]), before)  # without the last one
     found = block_coder.ESTIMATE.read(
         block_coder.BlockReader(b"".join([*out[: -len(now)], *before]))
     )
     assert found.error_bars == "worst case" and found.mean_squared_error == 2.0
+
+
+@pytest.mark.parametrize("skewness", [0.0, np.array([0.1, 0.4])])
+def test_what_makes_intervals_of_means_wider_travels(skewness):
+    estimate = MeanEstimate(
+        np.ones(2), np.ones(2), 30, error_bars="measured", degrees_of_freedom=29, skewness=skewness
+    )
+    for sent in (estimate, estimate.clip()):
+        out = []
+        block_coder.ESTIMATE.write(sent, out)
+        found = block_coder.ESTIMATE.read(block_coder.BlockReader(b"".join(out)))
+        assert np.array_equal(found.confidence_interval(), sent.confidence_interval())
+        assert found.degrees_of_freedom == 29 and np.array_equal(found.skewness, skewness)
+
+
+def test_pooled_bars_have_the_degrees_of_freedom_of_their_parts():
+    """Welch and Satterthwaite, known errors with infinitely many; third moments add up."""
+    few = MeanEstimate(
+        np.zeros(2), np.array([1.0, 2.0]), 30, degrees_of_freedom=29, skewness=np.array([0.5, 0.0])
+    )
+    assert pool([few, few]).degrees_of_freedom == pytest.approx(58)
+    assert pool([few, few]).skewness == pytest.approx([0.5 / np.sqrt(2), 0.0])
+    known = MeanEstimate(np.zeros(2), np.array([1.0, 2.0]), 30)
+    assert pool([few, known]).degrees_of_freedom == pytest.approx(4 * 29)
+    assert pool([known, known]).degrees_of_freedom == np.inf
+    many = MeanEstimate(np.zeros(2), np.array([0.1, 0.1]), 3000, degrees_of_freedom=2999)
+    assert 29 < pool([few, many]).degrees_of_freedom < 3028
 
 
 def test_pooled_bars_are_measured_where_all_are():

@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
+from beam_ldp.questions.base import Asked
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -21,6 +22,8 @@ from beam_ldp.settings import Noise, People, Privacy, SettingError, Shuffling
 from beam_ldp.transforms import (
     CollectorSide,
     DeviceSide,
+    Frequencies,
+    Means,
     PrivateEstimate,
     PrivateFrequencies,
     PrivateMean,
@@ -28,29 +31,30 @@ from beam_ldp.transforms import (
     ReportBlock,
     Reports,
     StageError,
+    Survey,
     ValueBlock,
     WindowRules,
 )
 from beam_ldp.transforms.composite import HowReleased, bounding_of
 from beam_ldp.transforms.device.keyed import NoiseSource
-from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery, Query
-from beam_ldp.transforms.questions import ListQuestion, PrivateQuestions, SurveyQuery
+from beam_ldp.transforms.queries import encode, estimator
+from beam_ldp.transforms.questions import ListQuestion, PrivateQuestions
 from tests.transforms.helpers import blocks_of, local, run, value_blocks
 
 ORACLE = next(kind for kind in offered("frequency") if kind.__name__.startswith("K"))(5, 3.0)
 COLOURS = Domain(("red", "green"))
-QUERY = FrequencyQuery(name="colour")
+ASKED = Frequencies(name="colour")
 VALUES = np.arange(200) % 5
 GATE = Shuffling(min_reports=150)
 
 
 def device(**how: Any) -> DeviceSide:
-    return DeviceSide(QUERY.encode(ORACLE, People()), ORACLE, **how)
+    return DeviceSide(encode(ASKED, ORACLE, People()), ORACLE, **how)
 
 
 def collector(least: int = 150) -> CollectorSide:
     shuffle = Shuffling(min_reports=least)
-    return CollectorSide(ORACLE, QUERY.estimator(ORACLE, least), shuffle=shuffle)
+    return CollectorSide(ORACLE, estimator(ASKED, ORACLE, least), shuffle=shuffle)
 
 
 # --- typed results ----------------------------------------------------------------------------
@@ -186,19 +190,19 @@ def test_whose_rows_they_are():
 
 
 @pytest.mark.exact
-def test_queries_tell_what_identities_hold():
+def test_questions_tell_what_identities_hold():
     names, ranges = ("age", "bmi"), CoordinateRanges((0, 10), (120, 60))
-    queries: list[tuple[Query, Any]] = [
-        (FrequencyQuery(COLOURS, "colour"), FrequencyQuery(COLOURS.values, "colour")),
-        (MeanQuery(names, ranges), MeanQuery(names)),
+    asked: list[tuple[Asked, Any]] = [
+        (Frequencies(COLOURS, "colour"), Frequencies(COLOURS.values, "colour")),
+        (Means(names, ranges), Means(names)),
     ]
-    assert queries[0][0].columns == ("colour",) and queries[1][0].columns == names
-    assert FrequencyQuery(name="c").columns == ("c",) and FrequencyQuery().columns == ()
-    assert MeanQuery("v").columns == ("v",)
-    assert queries[0][0].digest(None) == COLOURS.digest
-    assert FrequencyQuery().digest(ORACLE) != FrequencyQuery(COLOURS).digest(ORACLE)
-    assert (queries[1][0].digest(None), queries[1][1].digest(None)) == (ranges.digest, b"")
-    survey = SurveyQuery((ListQuestion("a", COLOURS), ListQuestion("b", COLOURS, "second")))
+    assert asked[0][0].columns == ("colour",) and asked[1][0].columns == names
+    assert Frequencies(name="c").columns == ("c",) and Frequencies().columns == ()
+    assert Means("v").columns == ("v",)
+    assert asked[0][0].digest(None) == COLOURS.digest
+    assert Frequencies().digest(ORACLE) != Frequencies(COLOURS).digest(ORACLE)
+    assert (asked[1][0].digest(None), asked[1][1].digest(None)) == (ranges.digest, b"")
+    survey = Survey((ListQuestion("a", COLOURS), ListQuestion("b", COLOURS, "second")))
     assert (survey.columns, survey.name) == (("a", "b"), "a, second")
 
 

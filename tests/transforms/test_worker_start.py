@@ -15,7 +15,7 @@ LATE = ("beam_ldp.accounting", "dp_accounting", "scipy", "numba", "matplotlib", 
 def test_stages_and_sources_load_neither_accounting_nor_compilers(tmp_path):
     """Each would be seconds, in every worker of every job."""
     code = (
-        "import sys, beam_ldp.transforms, beam_ldp.pipelines.inputs.sources;"
+        "import sys, beam_ldp.transforms, beam_ldp.release.inputs.sources;"
         f"print([name for name in {LATE!r} if name in sys.modules])"
     )
     done = subprocess.run(

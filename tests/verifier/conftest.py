@@ -6,19 +6,28 @@ from typing import Any
 
 import pytest
 
+from beam_ldp.verifier import verify as verifier
+from tests import confirmed
+from tests.made_once import MadeOnce
 from tests.verifier.mutants import Kind
 from tests.verifier.mutants import kinds as every_kind
 from tests.verifier.statements import compositions, events, samples, statement
 
 
-@pytest.fixture(scope="session")
-def statements() -> list[dict[str, Any]]:
-    return [statement(event, delta) for event, delta in events(30)]
+@pytest.fixture(autouse=True)
+def sums_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier as it is; what these fixtures make may be remembered (`tests.confirmed`)."""
+    monkeypatch.setattr(verifier, "positive_part", confirmed.positive_part)
 
 
 @pytest.fixture(scope="session")
-def kinds() -> list[Kind]:
-    return every_kind()
+def statements(made_once: MadeOnce) -> list[dict[str, Any]]:
+    return made_once.made("statements", lambda: [statement(*release) for release in events(30)])
+
+
+@pytest.fixture(scope="session")
+def kinds(made_once: MadeOnce) -> list[Kind]:
+    return made_once.made("kinds of statements", every_kind)
 
 
 @pytest.fixture(scope="session")

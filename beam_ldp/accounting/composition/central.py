@@ -21,8 +21,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.pld_pmf import PLDPmf
 from dp_accounting.rdp import RdpAccountant
 
-from beam_ldp.accounting.composition.curve_losses import NEGLIGIBLE, loss_knots
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
+from beam_ldp.accounting.divergences.curve_losses import NEGLIGIBLE, loss_knots
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import POISSON, WITHOUT_REPLACEMENT
 

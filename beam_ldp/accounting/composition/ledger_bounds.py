@@ -17,7 +17,6 @@ import attr
 import numpy as np
 
 from beam_ldp.accounting.composition import loss_curves
-from beam_ldp.accounting.composition.curve_losses import NEGLIGIBLE, STEPS_PER_DEVIATION, loss_knots
 from beam_ldp.accounting.composition.loss_curves import hopeless, renyi_divergences
 from beam_ldp.accounting.composition.sampled_curves import (
     message_columns,
@@ -26,6 +25,7 @@ from beam_ldp.accounting.composition.sampled_curves import (
 )
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
 from beam_ldp.accounting.divergences.crowd_sizes import Crowd
+from beam_ldp.accounting.divergences.curve_losses import NEGLIGIBLE, STEPS_PER_DEVIATION, loss_knots
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import (
     MOST_RELEASES,

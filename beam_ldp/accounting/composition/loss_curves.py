@@ -11,14 +11,6 @@ from functools import lru_cache
 import attr
 import numpy as np
 
-from beam_ldp.accounting.composition.curve_losses import (
-    deviation_of,
-    divergences_of,
-    fine_sticks,
-    grid_of,
-    sticks,
-)
-from beam_ldp.accounting.composition.report_curves import OwnEvent, ReportCurve, one_report
 from beam_ldp.accounting.composition.sampled_curves import (
     HOPELESS,
     SampledCurve,
@@ -28,11 +20,24 @@ from beam_ldp.accounting.composition.sampled_curves import (
     message_columns,
     points_curve,
 )
+from beam_ldp.accounting.divergences.curve_losses import (
+    deviation_of,
+    divergences_of,
+    fine_sticks,
+    grid_of,
+    sticks,
+)
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
     LocalReports,
     SampledReports,
     ShuffledReports,
+)
+from beam_ldp.accounting.shuffle.report_curves import (
+    BitCurve,
+    OwnEvent,
+    ReportCurve,
+    event_curve,
 )
 
 _MOST_TOGETHER = 600.0  # of several messages: whose products fit a double
@@ -81,11 +86,11 @@ def _fine_sticks(event: OwnEvent) -> tuple[np.ndarray, np.ndarray]:
     return fine_sticks(_curve(event))
 
 
-def _curve(event: OwnEvent) -> ReportCurve | SampledCurve:
+def _curve(event: OwnEvent) -> ReportCurve | BitCurve | SampledCurve:
     """What the hockey sticks of a release are computed by."""
     if isinstance(event, SampledReports):
         if in_columns(event):
             return columns_curve(event)
         if event.points_sampled > 1:
             return points_curve(event)
-    return one_report(event)
+    return event_curve(event)

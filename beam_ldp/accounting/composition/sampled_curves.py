@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import attr
 import numpy as np
 
-from beam_ldp.accounting.composition.curve_losses import (
+from beam_ldp.accounting.divergences.curve_losses import (
     LogSticks,
     divergences_of,
     fine_sticks,
     grid_of,
-)
-from beam_ldp.accounting.composition.report_curves import (
-    OwnEvent,
-    ReportCurve,
-    one_report,
-    spread_of,
 )
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.reports import (
@@ -33,6 +27,13 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.accounting.shuffle.mean_price import bounded_messages, l2_messages_rdp
 from beam_ldp.accounting.shuffle.multi_message import Messages, column_losses
+from beam_ldp.accounting.shuffle.report_curves import (
+    OwnEvent,
+    ReportCurve,
+    event_curve,
+    one_report,
+    spread_of,
+)
 from beam_ldp.randomizers.mean.two_response import message_pair
 
 HOPELESS = 100.0  # a local epsilon that no crowd hides
@@ -49,7 +50,10 @@ def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]
     return [
         (
             count,
-            ShuffledReports(LocalReports(budget, message_pair(budget)), event.num_reports),
+            ShuffledReports(
+                LocalReports(budget, message_pair(budget), outputs=event.outputs),
+                event.num_reports,
+            ),
         )
         for count, budget in event.messages
     ]
@@ -62,7 +66,7 @@ def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndar
     """
     total = np.zeros(len(orders))
     for count, column in message_columns(event):
-        curve = one_report(column)
+        curve = event_curve(column)
         total += count * divergences_of(curve, _fine_sticks(column), orders)
     if event.squared_change is None:
         return total
@@ -78,7 +82,7 @@ def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndar
 
 @lru_cache(maxsize=256)
 def _fine_sticks(column: ShuffledReports) -> tuple[np.ndarray, np.ndarray]:
-    return fine_sticks(one_report(column))
+    return fine_sticks(event_curve(column))
 
 
 def in_columns(event: OwnEvent) -> bool:
@@ -254,7 +258,9 @@ def _share(event: SampledReports) -> float:
 def _composed_columns(event: ShuffledMessages, people: int) -> _Shuffles:
     """Of so many people; Rényi divergences, which take longer, of no more than the event's."""
     kinds = tuple(Messages(count, budget) for count, budget in event.messages)
-    return _Shuffles(column_losses(kinds, people), _ORDERS, _columns_divergences(event))
+    method: Literal["bits", "auto"] = "bits" if event.outputs == 2 else "auto"
+    losses = column_losses(kinds, people, method)
+    return _Shuffles(losses, _ORDERS, _columns_divergences(event))
 
 
 @lru_cache(maxsize=64)

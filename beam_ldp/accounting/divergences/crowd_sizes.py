@@ -61,11 +61,15 @@ class CrowdSizes(NamedTuple):
         # A block of one size has its own; else the least of the next one is larger than all in it.
         below = np.append(low[1:], np.full((1, *low.shape[1:]), -np.inf), axis=0)
         below[ends - sizes == 1] = low[ends - sizes == 1]
-        weights = np.reshape(self.log_chances, (-1, *[1] * (low.ndim - 1))) + math.log(self.share)
-        return (
-            np.logaddexp.reduce(weights + below, axis=0) + math.log1p(-4.0 * _ROUNDING),
-            np.minimum(np.logaddexp.reduce(weights + high, axis=0), 0.0),
-        )
+        return self._average(below) + math.log1p(-4.0 * _ROUNDING), self.above(high)
+
+    def above(self, log_deltas: Array) -> Array:
+        """Logarithms of upper deltas, from those of crowds of `sizes`: of shape (sizes, *shape)."""
+        return np.minimum(self._average(log_deltas), 0.0)
+
+    def _average(self, logs: Array) -> Array:
+        weights = np.reshape(self.log_chances, (-1, *[1] * (logs.ndim - 1))) + math.log(self.share)
+        return np.asarray(np.logaddexp.reduce(weights + logs, axis=0))
 
     @property
     def reciprocal(self) -> float:

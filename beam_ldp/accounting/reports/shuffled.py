@@ -9,6 +9,7 @@ from typing import Any
 
 import attr
 
+from beam_ldp.accounting.divergences.bit_counts import Bit
 from beam_ldp.accounting.divergences.crowd_sizes import STEPS, Crowd, of_groups
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports.packing import (
@@ -70,6 +71,14 @@ def _some_groups(instance: Any, attribute: Any, value: int | None) -> None:
             )
 
 
+def _outputs(instance: Any, attribute: Any, value: int) -> None:
+    if value not in (0, 2):
+        raise ValueError(f"{attribute.name} must be 2, or 0 where it is not known, got {value!r}")
+    pair = getattr(instance, "pair", None)
+    if value and pair is not None and instance.messages == 1 and len(pair[2]) != 2:
+        raise ValueError(f"{attribute.name} must be 0 where the pair has {len(pair[2])} reports")
+
+
 UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
 
 
@@ -97,6 +106,8 @@ class LocalReports:
         places: Likewise, of how many places, at most, each message speaks about one.
         telling_groups: Of the public groups, those in which reports of two values can differ, at
             most (see `LocalRandomizer.telling_groups`); None: all.
+        outputs: 2 where each message is one of two reports, whoever sends it, and two values of
+            the domain are the ends of what it can tell (`LocalRandomizer.sends_bits`); else 0.
     """
 
     local_epsilon: float = attr.ib(converter=float, validator=positive)
@@ -114,6 +125,7 @@ class LocalReports:
     )
     places: int = attr.ib(default=1, validator=_places_of_change)
     telling_groups: int | None = attr.ib(default=None, validator=_some_groups)
+    outputs: int = attr.ib(default=0, validator=_outputs)
 
     def dominating_pair(self) -> ShufflePair:
         """The own pair, or the one that holds for every randomizer with this local epsilon."""
@@ -126,6 +138,13 @@ class LocalReports:
         """Of a crowd of several budgets, the others that the pair is for; else 0."""
         return 0 if self.pair is None else self.pair[1] // 2
 
+    @property
+    def bit(self) -> Bit | None:
+        """The chances of a one, where all that is sent is one bit."""
+        if self.outputs != 2 or self.messages != 1 or self.pair is None:
+            return None
+        return Bit.of([(first, second, p) for first, second, p in self.pair[2]])
+
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
         """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
         return tuple(map(unpack_pair, self.witnesses))
@@ -134,7 +153,9 @@ class LocalReports:
         """The messages of so many people, of several points each, every column permuted alone."""
         columns = tuple((points * count, budget) for count, budget in self.columns)
         change = None if self.squared_change is None else points * self.squared_change
-        return ShuffledMessages(columns, num_reports, change, places=self.places)
+        return ShuffledMessages(
+            columns, num_reports, change, places=self.places, outputs=self.outputs
+        )
 
     def shuffled(self, num_reports: int) -> ShuffledReports:
         """The shuffled reports of so many people."""
@@ -264,6 +285,8 @@ class ShuffledMessages:
             columns in which the victim's bit is one with probability `first` or `second`, and
             everybody else's with `second`. Empty where none is known.
         places: Of how many places, at most, each message speaks about one that is drawn.
+        outputs: 2 where each message is about one place, which everybody knows: one of two reports.
+            Else 0.
     """
 
     messages: tuple[tuple[int, float], ...] = attr.ib(
@@ -282,6 +305,7 @@ class ShuffledMessages:
         default=(), converter=_as_witness, validator=_witness
     )
     places: int = attr.ib(default=1, validator=some_places)
+    outputs: int = attr.ib(default=0, validator=_outputs)
 
     @property
     def crowd(self) -> int:

@@ -228,6 +228,7 @@ def _offset_law(message_epsilon: float, num_reports: int) -> tuple[np.ndarray, n
 _FAR_BELOW = 0.1  # of the local epsilon: the length tells much there
 _MANY_FLIPPED = 200.0  # fair bits at places of full flips, from where these are hidden well
 _BOUNDED_LENGTH = "blanket, bounded length"
+_BITS = "bits, all data sets"
 _NO_PAIR = "none: the event names no concrete pair of data sets"
 _WITNESS = "one vector against its opposite, which all others hold"
 _PURE = "local epsilon (no amplification)"
@@ -261,9 +262,11 @@ def messages_epsilon(
         if method == "auto" and hidden and few:
             method = "l2"  # far from flipping every bit: the general price is higher
     if method != "l2":
-        general: Any = method
+        bits = method == "auto" and event.outputs == 2
+        general: Any = "bits" if bits else method
         value = multi_message_epsilon(event.messages, reports, delta, general)
-        found.append((value, "blanket" if method == "auto" else method))
+        way = "blanket" if method == "auto" else method
+        found.append((value, _BITS if bits else way))
     epsilon, way = min(found)
     lower, pair = 0.0, _NO_PAIR
     if event.witness:

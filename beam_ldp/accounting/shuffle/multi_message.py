@@ -7,6 +7,7 @@ links two shufflers.
 
 Methods, from tight to loose:
 
+* "bits": over all data sets (`divergences.bit_counts`); of messages that are each about one place.
 * "blanket": with probability 2p somebody else's bit is uniform; the victim hides among those
   bits. This pair dominates every block size and every value in between (two bits that differ by
   less are a convex-order contraction of the full flip). Composed as privacy-loss distributions;
@@ -29,6 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.curve_losses import sticks
 from beam_ldp.accounting.divergences.loss_grid import (
     LossGrid,
     connected_losses,
@@ -44,12 +46,15 @@ from beam_ldp.accounting.divergences.moments import (
 )
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms
+from beam_ldp.accounting.reports import LocalReports, ShuffledReports
+from beam_ldp.accounting.shuffle.report_curves import event_curve
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
+from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.special import brentq
 
-MessageMethod = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
-METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
+MessageMethod = Literal["auto", "bits", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
+METHODS = ("auto", "bits", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
 
 # Lemma 3.3.2 (Feldman, McMillan and Talwar 2023, Corollary 4.3): divergence 48 a x^2 / n for
 # orders a up to n / (16 e exp(e)), e the message's local epsilon and x = 2 sinh(e/2).
@@ -222,6 +227,13 @@ def _fair_log_pmf(counts: np.ndarray, trials: int) -> np.ndarray:
     return relative - relative[middle] + binomial_log_pmf(counts[middle], trials, 0.5)
 
 
+def _bit(message_epsilon: float, num_reports: int) -> ShuffledReports:
+    """A column of messages that are one bit each."""
+    return LocalReports(message_epsilon, message_pair(message_epsilon), outputs=2).shuffled(
+        num_reports
+    )
+
+
 @lru_cache(maxsize=64)
 def column_losses(
     columns: tuple[Messages, ...], num_reports: int, method: MessageMethod = "auto"
@@ -231,6 +243,10 @@ def column_losses(
     counts = [c.columns for c in columns]
     step = math.sqrt(np.average(np.square(deviations), weights=counts)) / _STEPS_PER_DEVIATION
     step = min(step, *(c.message_epsilon for c in columns))
+    if method == "bits":
+        curves = [(event_curve(_bit(c.message_epsilon, num_reports)), c.columns) for c in columns]
+        grids = [(LossGrid.connecting(step, *sticks(curve, step)), n) for curve, n in curves]
+        return together(grids)
     kinds = [
         (c.columns, message_atoms(c.message_epsilon, num_reports, _clones(method), _REACH))
         for c in columns

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attr
+import numpy as np
 
+from beam_ldp.accounting.divergences.bit_counts import Bit, bit_epsilon, bit_log_deltas
 from beam_ldp.accounting.divergences.crowd_sizes import Crowd, of_groups
 from beam_ldp.accounting.divergences.hockey_stick import (
     check_reports,
@@ -87,15 +89,25 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
     check_protects_alone(randomizer)
     groups, messages = _groups(randomizer), messages_per_user(randomizer)
     telling = _telling(randomizer, groups)
+    outputs = 2 if sends_bits(randomizer) else 0
     if messages != 1:
         layout = getattr(randomizer, "layout", None)
         if layout is None or groups != 1:
             return LocalReports(randomizer.local_epsilon, None, (), groups, messages)
         columns, together = messages_of(randomizer), bounded_change(randomizer)
-        return LocalReports(randomizer.local_epsilon, None, (), 1, messages, columns, *together)
+        return LocalReports(
+            randomizer.local_epsilon, None, (), 1, messages, columns, *together, outputs=outputs
+        )
     witnesses = getattr(randomizer, "witness_pairs", tuple)
     pair = randomizer.dominating_pair()
-    return LocalReports(randomizer.local_epsilon, pair, witnesses(), groups, telling_groups=telling)
+    return LocalReports(
+        randomizer.local_epsilon,
+        pair,
+        witnesses(),
+        groups,
+        telling_groups=telling,
+        outputs=outputs,
+    )
 
 
 def _telling(randomizer: Any, groups: int) -> int | None:
@@ -191,6 +203,7 @@ def shuffled_messages(randomizer: Any, num_reports: int) -> ShuffledMessages:
         randomizer.local_epsilon,
         getattr(randomizer, "message_witness", tuple)(),
         places,
+        2 if sends_bits(randomizer) else 0,
     )
 
 
@@ -199,6 +212,11 @@ def bounded_change(randomizer: Any) -> tuple[float | None, int]:
     each of them speaks."""
     change = getattr(randomizer, "squared_change", None)
     return change, getattr(randomizer, "places_per_message", 1) if change else 1
+
+
+def sends_bits(randomizer: Any) -> bool:
+    """Whether each message is one bit, of which the price over all data sets is known."""
+    return bool(getattr(randomizer, "sends_bits", False))
 
 
 def messages_per_user(randomizer: Any) -> int:
@@ -226,6 +244,8 @@ MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
 _CLEARLY_LESS = 1.0 - 1e-6  # than the root of one direction that of another must be
 
 _PURE = "local epsilon (no amplification)"
+_BITS = "one bit, all data sets"
+_TOO_LONG = "; of all data sets the search was too long"
 _RATIO_ROUNDING = 1e-12  # of the logarithm of the largest ratio
 _NO_WITNESS = "none: the mechanism offers no concrete pair of data sets"
 
@@ -286,8 +306,13 @@ def shuffle_epsilon(
     def class_lower() -> float:
         return min(pure, class_lower_epsilon(pure, n, 1.0, 1, delta))
 
-    best = _least(target, conjectured, (pure, _PURE), upper)
-    return _bound(*best, target, lower, class_lower, exceeds)
+    if target.bit is None:
+        best = _least(target, conjectured, (pure, _PURE), upper)
+        return _bound(*best, target, lower, class_lower, exceeds)
+    least, most = bit_epsilon(target.bit, n, delta)
+    value, method, status = _least(target, conjectured, min((pure, _PURE), (most, _BITS)), upper)
+    method += _TOO_LONG if most == math.inf else ""
+    return _bound(value, method, status, target, lower, class_lower, exceeds, (least, _BITS))
 
 
 def shuffle_delta(
@@ -329,6 +354,7 @@ class PricedReports:
     local_epsilon: float
     own: ShufflePair | None
     witnesses: tuple[ShufflePair, ...]
+    bit: Bit | None = None
 
     def pairs(self, conjectured: bool) -> Iterator[tuple[int, ShufflePair]]:
         """The pairs that apply, each with its place where two prove the same, the best first."""
@@ -363,13 +389,14 @@ def price_target(
         if with_witnesses:
             local = local_reports(local)
         else:  # they can take long to find, and a search for an upper value has no use for them
-            local = LocalReports(local.local_epsilon, local.dominating_pair())
+            outputs = 2 if sends_bits(local) else 0
+            local = LocalReports(local.local_epsilon, local.dominating_pair(), outputs=outputs)
     if local.local_epsilon > MAX_LOCAL_EPSILON:
         raise ValueError(
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
         )
     own = local.dominating_pair() if local.pair is not None else None
-    return PricedReports(local.local_epsilon, own, local.witness_pairs()), n
+    return PricedReports(local.local_epsilon, own, local.witness_pairs(), local.bit), n
 
 
 def upper_delta(
@@ -390,7 +417,11 @@ def upper_delta(
                 found = max(found, hockey_stick(side, n, epsilon).upper)
         return found
 
-    return _least(target, conjectured, (1.0, "trivial"), upper)
+    known = (1.0, "trivial")
+    if target.bit is not None:
+        found = math.exp(bit_log_deltas(target.bit, n, np.array([epsilon]))[0])
+        known = min(known, (found, _BITS))
+    return _least(target, conjectured, known, upper)
 
 
 def _least(
@@ -428,12 +459,14 @@ def _bound(
     lower: Callable[[ShufflePair], float],
     class_lower: float | Callable[[], float],
     exceeds: Callable[[ShufflePair, float], bool] | None = None,
+    known: tuple[float, str] = (0.0, _NO_WITNESS),
 ) -> PrivacyBound:
     """The value with its lower bounds, which take longer and are found when they are read.
 
     Args:
         lower: Of one direction of a witness.
         exceeds: Whether that is above a value, where that is known sooner than `lower`.
+        known: What a data set costs that no witness is of, and which.
     """
     sides = [(side, pair.source) for pair in target.witnesses for side in directions(pair)]
     most = value * (1.0 + 1e-6) + 1e-300
@@ -447,7 +480,7 @@ def _bound(
 
     def largest() -> tuple[float, str]:
         found = [(lower(side), source) for side, source in sides]
-        best, source = max(found, key=lambda one: one[0], default=(0.0, _NO_WITNESS))
+        best, source = max([*found, known], key=lambda one: one[0])
         return min(best, value), source
 
     return PrivacyBound(

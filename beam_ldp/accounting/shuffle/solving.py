@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from beam_ldp.accounting.divergences.bit_counts import (
+    Bit,
+    Releases,
+    bit_epsilon,
+    epsilon_bounds,
+)
 from beam_ldp.accounting.divergences.crowd_sizes import Crowd
 from beam_ldp.accounting.divergences.hockey_stick import (
     MAX_REPORTS,
@@ -24,6 +30,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     crowd,
     messages_per_user,
     price_target,
+    sends_bits,
     shuffle_delta,
     shuffle_epsilon,
     upper_delta,
@@ -214,6 +221,7 @@ def shuffle_epsilons(
     flat = zip(*(array.ravel().tolist() for array in arrays), strict=True)
     where = [cases.setdefault(case, len(cases)) for case in flat]
     values, releases, owners = np.empty(len(cases)), [], []
+    bits: list[tuple[int, Bit, int, float]] = []
     for case, (local, reports, each_delta) in enumerate(cases):
         check_delta(each_delta)
         mechanism = local if hasattr(local, "dominating_pair") else None
@@ -230,6 +238,12 @@ def shuffle_epsilons(
             own = mechanism.dominating_pair()
             pairs += [own] if own.proof_status == "proved" else []
             size = crowd(mechanism, check_reports(reports))
+            if each_delta > 0.0 and sends_bits(mechanism):
+                bit = Bit.of([(*both, p) for both, p in zip(own.ratios, own.probabilities)])
+                if isinstance(size, int):
+                    bits += [(case, side, size, each_delta) for side in bit.directions]
+                else:  # takes all its sizes at once
+                    values[case] = min(values[case], bit_epsilon(bit, size, each_delta)[1])
         for pair in pairs if each_delta > 0.0 else ():
             releases.append([(side, size, each_delta) for side in directions(pair)])
             owners.append(case)
@@ -237,4 +251,11 @@ def shuffle_epsilons(
         found = epsilon_uppers([side for sides in releases for side in sides])
         starts = np.cumsum([0, *map(len, releases[:-1])])
         np.minimum.at(values, owners, np.maximum.reduceat(found, starts))
+    if bits:
+        places, sides, sizes, lefts = zip(*bits)
+        found = epsilon_bounds(Releases.of(list(zip(sides, sizes))), np.array(lefts))[1]
+        worst = np.zeros(len(cases))
+        some = np.unique(places)
+        np.maximum.at(worst, np.array(places), found)
+        values[some] = np.minimum(values[some], worst[some])
     return np.asarray(values[where]).reshape(arrays[0].shape)

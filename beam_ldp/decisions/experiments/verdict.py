@@ -8,32 +8,30 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
-from beam_ldp.decisions.experiments.anytime import (
-    Floats,
-    anytime_p_value,
-    binomial_growth,
-    effect_sequence,
-    hypergeometric_growth,
-    rate_sequence,
-    tilts_for,
-)
 from beam_ldp.decisions.experiments.arms import (
     ArmCounts,
     effect_interval,
     effect_of,
     fisher_p_value,
     holm,
+    simple_p_value,
 )
 from beam_ldp.decisions.experiments.channel import BitChannel, Interval, share_interval
 from beam_ldp.decisions.experiments.looks import (
     CountLaw,
+    Floats,
+    anytime_p_value,
+    binomial_growth,
     binomial_law,
+    effect_sequence,
     exit_bounds,
+    hypergeometric_growth,
     hypergeometric_law,
+    rate_sequence,
     spent,
+    tilts_for,
 )
 from beam_ldp.decisions.experiments.plan import ExperimentPlan
-from beam_ldp.decisions.experiments.simple import simple_p_value
 
 Decision = Literal["effect", "no effect shown", "go on"]
 Counts = Mapping[str, ArmCounts]

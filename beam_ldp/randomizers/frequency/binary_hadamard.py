@@ -160,6 +160,10 @@ class BinaryHadamard(SymbolOracle):
         return TwoLevels(ratio, 0.5, 0.0, source, p / (1 - p))
 
     @property
+    def sends_bits(self) -> bool:
+        return self.row == "public" or super().sends_bits
+
+    @property
     def triple_shares(self) -> tuple[float, ...]:
         return super().triple_shares if self.row == "sent" else ()
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, check_sampling
 from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import DifferenceSet
+from beam_ldp.randomizers.intervals import IntervalRule, SupportRule
 from beam_ldp.randomizers.report_format import NumberedReports
 from beam_ldp.randomizers.shuffle_pair import TwoLevels
 from beam_ldp.randomizers.words import (
@@ -184,6 +185,10 @@ class SymbolOracle(NumberedReports, FrequencyOracle):
         )
 
     @property
+    def sends_bits(self) -> bool:
+        return self.num_symbols == 2
+
+    @property
     def triple_shares(self) -> tuple[float, ...]:
         return tuple(triple / self.num_symbols for triple in self.triple_overlaps)
 
@@ -285,6 +290,19 @@ class BlockOracle(SymbolOracle):
     ) -> np.ndarray:
         square_of_mean = truth if sampling == "fixed" else truth**2
         return np.maximum(self._scale**2 * on_block - square_of_mean, 0.0) / num_users
+
+    def _interval_rule(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> IntervalRule:
+        """A report on the value's block is one for it or against it; nobody else's leans."""
+        law = self._law
+        for_it, against = (
+            self.num_favoured * chance
+            for chance in (law.favoured_probability, law.other_probability)
+        )
+        people = num_users if sampling == "fixed" else None
+        seen = self._reports_by_block(statistic)[self._block_of_value]
+        return SupportRule(num_users, people, (for_it, against), (against, against), seen)
 
     def _estimated_variance(
         self, statistic: np.ndarray, value: np.ndarray, num_users: int, sampling: Sampling

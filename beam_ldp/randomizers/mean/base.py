@@ -29,7 +29,7 @@ ErrorBars = Literal["measured", "worst case"]
 
 MEASURED: ErrorBars = "measured"
 WORST_CASE: ErrorBars = "worst case"
-LEAST_MEASURED = 1000  # reports; the error of a measured error is then below 3 %, and normal
+LEAST_MEASURED = 30  # reports; Student's t allows for the error of a measured error
 
 NORM_TOLERANCE = 1e-9  # relative; what the rounding of a normalized vector may exceed
 SMALLEST, LARGEST = 1e-100, 1e100  # lengths whose squares, summed, neither vanish nor overflow
@@ -111,6 +111,21 @@ def nearest_in_ball(vector: np.ndarray, norm: Norm, radius: float) -> np.ndarray
     return np.sign(vector) * np.maximum(magnitude - shift[kept - 1], 0.0)
 
 
+# Intervals wider than normal ones: for errors that were measured, and for readings that take few
+# values, of which rare ones count for much.
+
+
+def quantile(miss: float, degrees: float, skewness: np.ndarray | float = 0.0) -> np.ndarray:
+    """Half of an interval in standard errors, of estimates left with probability `miss`.
+
+    Student's t of so many degrees of freedom, and Cornish and Fisher's term for the skewness, half
+    of it at 95 %: sums of rare steps of one size, alike in sign, leave a normal interval too often.
+    """
+    z = float(-special.ndtri(miss / 2))
+    student = float(-special.stdtrit(degrees, miss / 2)) if math.isfinite(degrees) else z
+    return np.asarray(student + skewness * max(0.0, z**2 - 1) / 6)
+
+
 # Intervals of estimates that a public rotation may have shifted by a bias known on average.
 #
 # Truncation after a public rotation shifts the estimate by a bias that depends on the rotation.
@@ -187,6 +202,9 @@ class MeanEstimate(Estimate):
             and public randomness together, however rare and large the shift is; see `intervals`.
         failure_probability: that the values were not where the bias bound supposes them;
             confidence intervals take it out of their level.
+        degrees_of_freedom: of the standard errors, where they are measured; else infinite.
+        skewness: of each component, at most, where readings of reports take few values; one number
+            if it is the same of all.
     """
 
     mean_squared_error: float = math.nan
@@ -194,11 +212,13 @@ class MeanEstimate(Estimate):
     failure_probability: float = 0.0
     expected_bias: float = 0.0
     error_bars: ErrorBars = WORST_CASE
+    degrees_of_freedom: float = math.inf
+    skewness: np.ndarray | float = 0.0
 
     def confidence_interval(
         self, level: float = 0.95, *, simultaneous: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Interval of each component: normal approximation and biases, `(low, high)`.
+        """Interval of each component, `(low, high)`: Student's t, skewness and biases.
 
         Infinite where the failure probability alone exceeds what the level leaves.
         """
@@ -206,13 +226,14 @@ class MeanEstimate(Estimate):
         if level + self.failure_probability >= 1 > level:
             everything = np.full(self.value.shape, np.inf)
             return -everything, everything
-        left = level + self.failure_probability
-        if not self.expected_bias:
-            low, high = super().confidence_interval(left, simultaneous=simultaneous)
-            return low - self.bias_bound, high + self.bias_bound
+        miss = 1 - level - self.failure_probability
         count = max(1, self.value.size) if simultaneous else 1
-        error = self.raw.standard_error
-        half = half_width(1 - left, error, self.expected_bias, count) + self.bias_bound
+        wide = quantile(miss / count, self.degrees_of_freedom, self.skewness)
+        half = wide * self.raw.standard_error
+        if self.expected_bias:
+            normal = half / quantile(miss / count, math.inf)
+            half = half_width(miss, normal, self.expected_bias, count)
+        half = half + self.bias_bound
         return self.raw.value - half, self.raw.value + half
 
     def to_counts(self) -> MeanEstimate:
@@ -390,6 +411,15 @@ class MeanRandomizer(LocalRandomizer):
         return None
 
     @property
+    def _reading_step(self) -> np.ndarray | float:
+        """The third moment of what one report is read as over its variance, per component, at most.
+
+        Where it is read as a number or none, that number; where as one number with either sign,
+        twice its mean. In the unit of the data; 0 of readings that are spread out.
+        """
+        return 0.0
+
+    @property
     def _readable_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of what `estimate` reads."""
         return (self.statistic_shape,)
@@ -399,10 +429,10 @@ class MeanRandomizer(LocalRandomizer):
     ) -> MeanEstimate:
         """The unbiased mean, with error bars as the reports scatter where that can be told.
 
-        From 1,000 reports on (`LEAST_MEASURED`) the standard error is that of the reports
-        themselves (`error_bars` "measured"): no larger than for the worst data, no smaller than any
-        data can make it. With fewer, and where a statistic says nothing of it, it is that of the
-        worst data ("worst case").
+        From 30 reports on (`LEAST_MEASURED`) the standard error is that of the reports themselves
+        (`error_bars` "measured"): no larger than for the worst data, no smaller than any data can
+        make it; intervals follow Student's t. With fewer, and where a statistic says nothing of it,
+        it is that of the worst data ("worst case").
         """
         statistic = np.asarray(statistic)
         if statistic.shape not in self._readable_shapes:
@@ -423,11 +453,14 @@ class MeanRandomizer(LocalRandomizer):
         if measured is not None:
             variance, error_bars = np.minimum(measured / users, variance), MEASURED
             squared = min(squared, float(variance.sum()))
+        error, step = np.sqrt(variance), self._reading_step
         return MeanEstimate(
             self._mean(statistic, users),
-            np.sqrt(variance),
+            error,
             users,
             error_bars=error_bars,
+            degrees_of_freedom=math.inf if measured is None else users - 1,
+            skewness=step / (users * error) if np.any(step) else 0.0,
             mean_squared_error=squared,
             bias_bound=0.0 if self.bias_on_average else self.bias_bound,
             expected_bias=self.bias_bound if self.bias_on_average else 0.0,
@@ -467,3 +500,14 @@ class MeanRandomizer(LocalRandomizer):
             half_range = 0.5 if self.norm == "binary" else self.radius
             return np.full(self.dimension, half_range**2)
         return vectors.var(axis=0)
+
+    def _spread_left(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Population variance per component, at most, of people whose estimated mean this is.
+
+        The squares of a mean and of what people differ by from it are at most that of the range, in
+        a ball those of all components together. `variance` of the mean itself is taken off it.
+        """
+        most = self._spread(None, "iid")
+        squares = (mean - (0.5 if self.norm == "binary" else 0.0)) ** 2 - variance
+        told = squares if self.norm in ("linf", "binary") else squares.sum()
+        return np.asarray(most - np.clip(told, 0.0, most))

@@ -158,6 +158,8 @@ class BlockMean(MeanRandomizer):
             method = "thesis"
         else:
             shape = allocation.shuffle_shape(levels)
+        if method == "auto" and all(count % size == 0 for count in per_level):
+            method = "bits"  # each message is about one coordinate
         found = accountant.calibrate_messages(
             per_level, shape, epsilon, delta, num_users, method=method
         )
@@ -393,13 +395,12 @@ class BlockMean(MeanRandomizer):
     def _measured_variance(
         self, statistic: np.ndarray, num_users: int, sampling: Sampling
     ) -> np.ndarray | None:
-        """The known mean square of messages less the square of their measured mean.
+        """The known mean square of messages less the square of their measured mean, by column.
 
         With several messages about a coordinate a sample varies by what people differ by, too,
-        which no count tells: at most as much as a variable of that range and mean can. Rotated
-        coordinates do not tell the variance of one that was rotated back.
+        which messages that nobody links do not tell: at most as much as vectors of that mean can.
         """
-        if self.rotates or not self._centred:
+        if not self._centred:
             return None
         total = np.zeros(self.dimension)
         for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
@@ -407,11 +408,35 @@ class BlockMean(MeanRandomizer):
             messages = num_users * self.layout.repeats(level)
             ones_less_zeros = statistic[level, :, 1] - statistic[level, :, 0]
             centre = sizes * ones_less_zeros / (2 * contrast * messages)
-            second = sizes / (4 * contrast**2) - np.minimum(centre**2, 0.25)
-            total += weight**2 * second / self.layout.repeats(level)
-        if sampling == "iid" and (self.layout.num_levels > 1 or self.layout.repeats(0) > 1):
-            total += np.maximum(0.0, 0.25 - self._centre(statistic, num_users) ** 2)
-        return total * (2 * self._half_range) ** 2 * num_users / (num_users - 1)
+            second, told = sizes / (4 * contrast**2), np.minimum(centre**2, 0.25)
+            if self.rotates and sizes.max() == 1:
+                second, told = second.mean(), told.mean()
+            elif self.rotates:  # what columns tell, squared and added up, is least where it is even
+                back = np.minimum(self._rotate_back(centre[None])[0] ** 2, self._longest_square)
+                second, told = second.mean(), back / len(self.layout.blocks(level)[0])
+            total += weight**2 * (second - told) / self.layout.repeats(level)
+        total *= (2 * self._half_range) ** 2 * num_users / (num_users - 1)
+        columns = self.messages_per_user if self.rotates else self.layout.num_levels
+        if sampling == "iid" and (columns > 1 or self.layout.repeats(0) > 1):
+            total += self._spread_left(self._mean(statistic, num_users), total / num_users)
+        return total
+
+    @property
+    def _longest_square(self) -> float:
+        """Of a component that was rotated back, in the squared unit of encoded coordinates."""
+        return (self.radius / (2 * self._half_range)) ** 2
+
+    @property
+    def _reading_step(self) -> np.ndarray | float:
+        """A report about a coordinate or none; where all are about it, what signs tell at most."""
+        if self.rotates:
+            return 2 * self.radius
+        steps = [
+            weight * np.where(sizes == 1, 2.0, sizes / contrast) / self.layout.repeats(level)
+            for level, weight in enumerate(allocation.level_weights(self.layout.num_levels))
+            for sizes, contrast, _ in [self.layout.coordinate_laws(level)]
+        ]
+        return np.asarray(self._half_range * np.max(steps, axis=0))
 
     def _level_variance(self, level: int, means: np.ndarray) -> np.ndarray:
         sizes, contrast, variance = self.layout.coordinate_laws(level)
@@ -494,6 +519,10 @@ class BlockMean(MeanRandomizer):
                 shift = (1 - low / 2.0**63) * reach
                 kinds[0.5 + shift, 0.5 - shift] += count
         return tuple((count, *both) for both, count in kinds.items())
+
+    @property
+    def sends_bits(self) -> bool:
+        return bool(np.all(self.layout.columns.size == 1))
 
     def dominating_pair(self) -> ShufflePair:
         """The pair of one message; with several, what is known of a whole row: clones.

@@ -290,9 +290,13 @@ class DirectionMean(MeanRandomizer):
         if statistic.ndim == 1:
             return None
         mean = self._mean(statistic, num_users)
-        squares = self.fixed_point.decode_squares(statistic[1])
+        squares = self._sums_of_squares(statistic)
         found = (squares - num_users * mean**2) / (num_users - 1)
         return np.maximum(found, self._least_variance)
+
+    def _sums_of_squares(self, statistic: np.ndarray) -> np.ndarray:
+        """Of what reports are read as, `(dimension,)`, in the squared unit of the data."""
+        return self.fixed_point.decode_squares(statistic[1])
 
     @property
     def _least_variance(self) -> float:

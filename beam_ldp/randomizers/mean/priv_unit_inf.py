@@ -292,6 +292,10 @@ class PrivUnitInf(BitRows, MeanRandomizer):
         inside = np.minimum(mean**2, self.radius**2)
         return (square - inside) * num_users / (num_users - 1)
 
+    @property
+    def _reading_step(self) -> float:
+        return 2 * self.radius
+
     def channel(self) -> np.ndarray:
         """P(report | corner), `(2^d, 2^d)` for d <= 12: bit j of an index is side j."""
         if self.dimension > _MAX_CHANNEL_DIMENSION:

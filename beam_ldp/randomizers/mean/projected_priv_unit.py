@@ -46,11 +46,10 @@ class ProjectedPrivUnit(RoundedDirectionMean):
     for one choice of it a mean can be off by up to 1.6 radius (1 - k/d) / k (0.16 % of the radius
     at k = 1024). The bounds are to first order in 1/k.
 
-    Reports are `(n, projected + 1)` int32, coordinates and seed; the statistic is an int64 sum, by
-    transformed row ("shared") or coordinate. Error bars are those of the worst data: the squares of
-    decoded coordinates are known only once every report was read by itself. Cost: O(d log d) to
-    randomize ("haar": O(d k^2)); as much per report to read, but only O(projected) and one
-    transform at the end for "shared".
+    Reports are `(n, projected + 1)` int32, coordinates and seed; the statistic is int64 sums, by
+    transformed row ("shared") or coordinate, and under them those of squares, by coordinate, of
+    what each report is read as. Cost: O(d log d) to randomize and as much per report to read
+    ("haar": O(d k^2)).
 
     Source: Asi, Feldman, Nelson, Nguyen and Talwar 2023; the constant of the projected length, the
     exact error and the bias are our own.
@@ -74,7 +73,7 @@ class ProjectedPrivUnit(RoundedDirectionMean):
 
     >>> mechanism = ProjectedPrivUnit(dimension=1000, local_epsilon=4.0, projected=64)
     >>> mechanism.report_shape, mechanism.statistic_shape
-    ((65,), (1024,))
+    ((65,), (2, 1024))
     """
 
     projected: int = 256
@@ -82,7 +81,7 @@ class ProjectedPrivUnit(RoundedDirectionMean):
     projection: ProjectionKind = "shared"
 
     also_known_as: ClassVar[str] = "ProjUnit"
-    decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard, O(n k) numbers to add up"
+    decoding: ClassVar[str] = "O(n d log d), Walsh-Hadamard of every report"
 
     @classmethod
     def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
@@ -182,7 +181,7 @@ class ProjectedPrivUnit(RoundedDirectionMean):
 
     @property
     def statistic_shape(self) -> tuple[int, ...]:
-        return (self.projector.statistic_size,)
+        return (2, self.projector.statistic_size)
 
     @property
     def words_per_user(self) -> int:
@@ -235,8 +234,22 @@ class ProjectedPrivUnit(RoundedDirectionMean):
         reports = self._check_reports(np.asarray(reports))
         total = np.zeros(self.statistic_shape, dtype=np.int64)
         seeds = np.ascontiguousarray(reports[:, -1]).view(np.uint32)
-        self.projector.add_up(reports[:, :-1] << self._finer_bits, seeds, total)
+        square = self._read_step**2 / self._square_unit
+        self.projector.add_up(reports[:, :-1] << self._finer_bits, seeds, total, square)
         return total
+
+    @property
+    def _read_step(self) -> float:
+        """What a step of sums is read as."""
+        return self.fixed_point.step / (1 << self._finer_bits) * self.expansion
+
+    @property
+    def _square_unit(self) -> float:
+        """Of sums of squares: no square of a reading takes more than 31 bits."""
+        return self._longest_read**2 / (1 << 31)
+
+    def _sums_of_squares(self, statistic: np.ndarray) -> np.ndarray:
+        return statistic[1, : self.dimension] * self._square_unit
 
     @property
     def _finer_bits(self) -> int:
@@ -244,5 +257,5 @@ class ProjectedPrivUnit(RoundedDirectionMean):
         return MAX_COORDINATE_BITS - self.coordinate_bits if self._at_random else 0
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
-        scale = self.fixed_point.step / (1 << self._finer_bits) * self.expansion / num_users
-        return self.projector.read(statistic) * scale
+        scale = self._read_step / num_users
+        return self.projector.read(np.atleast_2d(statistic)[0]) * scale

@@ -8,6 +8,8 @@ numbers z is W^T z, summed over users in integers:
 * `OwnProjection`: the signs are every user's own too. One transform per report to read.
 * `HaarProjection`: a uniformly random subspace (QR of normals with the signs fixed). No structure
   and no bias, at O(dimension k^2) per user on both sides.
+
+How reports scatter is told by the squares of what each is read as by itself.
 """
 
 from __future__ import annotations
@@ -78,9 +80,31 @@ class SharedProjection:
         _gather(seeds, spread, chosen)
         return chosen
 
-    def add_up(self, coordinates: np.ndarray, seeds: np.ndarray, total: np.ndarray) -> None:
-        """Add reports `(n, k)`, integers, to `total` (int64)."""
-        _scatter(coordinates, seeds, total)
+    def add_up(
+        self, coordinates: np.ndarray, seeds: np.ndarray, total: np.ndarray, square: float
+    ) -> None:
+        """Add reports `(n, k)`, integers, to `total` `(2, statistic_size)`, int64.
+
+        To its second row, `(dimension,)` of it, the squares of what each report is read as, in the
+        unit of the coordinates, times `square` and rounded.
+        """
+        for part in self._chunks(len(seeds)):
+            sums, readings = self._read_each(coordinates[part], seeds[part])
+            total[0] += sums
+            squares = np.rint(square * readings**2).astype(np.int64)
+            total[1, : self.dimension] += squares.sum(axis=0)
+
+    def _chunks(self, count: int) -> list[slice]:
+        step = max(1, _CHUNK // self.size)
+        return [slice(start, start + step) for start in range(0, count, step)]
+
+    def _read_each(self, coordinates: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What these reports add to the sum, and W^T z of each, `(n, dimension)`, but for signs."""
+        back = np.zeros((len(seeds), self.size), dtype=np.int64)
+        _scatter(coordinates, seeds, back)
+        sums = back.sum(axis=0)
+        walsh_hadamard_in_place(back)
+        return sums, back[:, : self.dimension] / math.sqrt(self.size)
 
     def read(self, total: np.ndarray) -> np.ndarray:
         """The sum of W^T z, in the unit of the coordinates: float64 `(dimension,)`."""
@@ -107,16 +131,13 @@ class OwnProjection(SharedProjection):
         _fill_own_signs(seeds, signs)
         return signs
 
-    def add_up(self, coordinates: np.ndarray, seeds: np.ndarray, total: np.ndarray) -> None:
-        step = max(1, _CHUNK // self.size)
-        for start in range(0, len(seeds), step):
-            part = slice(start, start + step)
-            back = np.zeros((len(seeds[part]), self.size), dtype=np.int64)
-            for row, numbers, seed in zip(back, coordinates[part, None], seeds[part, None]):
-                _scatter(numbers, seed, row)
-            walsh_hadamard_in_place(back)
-            back *= self._signs_of(seeds[part]).astype(np.int64)
-            total += back[:, : self.dimension].sum(axis=0)
+    def _read_each(self, coordinates: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
+        back = np.zeros((len(seeds), self.size), dtype=np.int64)
+        _scatter(coordinates, seeds, back)
+        walsh_hadamard_in_place(back)
+        back *= self._signs_of(seeds).astype(np.int64)
+        back = back[:, : self.dimension]
+        return back.sum(axis=0), back / math.sqrt(self.size)
 
     def read(self, total: np.ndarray) -> np.ndarray:
         return total / math.sqrt(self.size)
@@ -162,10 +183,10 @@ class HaarProjection(SharedProjection):
                 out[:] = direction @ basis
         return chosen
 
-    def add_up(self, coordinates: np.ndarray, seeds: np.ndarray, total: np.ndarray) -> None:
-        for part in self._chunks(len(seeds)):
-            for basis, numbers in zip(self.bases(seeds[part]), coordinates[part]):
-                total += np.rint(basis @ numbers).astype(np.int64)
+    def _read_each(self, coordinates: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
+        both = zip(self.bases(seeds), coordinates)
+        readings = np.array([basis @ numbers for basis, numbers in both])
+        return np.rint(readings).astype(np.int64).sum(axis=0), readings
 
     def read(self, total: np.ndarray) -> np.ndarray:
         return total.astype(np.float64)
@@ -251,10 +272,10 @@ def _gather(seeds, spread, chosen):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scatter(coordinates, seeds, total):  # type: ignore[no-untyped-def]
-    order = np.arange(total.size)
+def _scatter(coordinates, seeds, back):  # type: ignore[no-untyped-def]
+    order = np.arange(back.shape[1])
     rows = np.empty(coordinates.shape[1], dtype=np.int64)
     for i in range(seeds.size):
         choose_rows(seeds[i], order, rows)
         for j in range(rows.size):
-            total[rows[j]] += coordinates[i, j]
+            back[i, rows[j]] = coordinates[i, j]

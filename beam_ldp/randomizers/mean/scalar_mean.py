@@ -55,10 +55,16 @@ class GridResponse:
     @property
     def point_variance(self) -> np.ndarray:
         """Variance of the decoded report for a value on each grid point."""
-        g, p, q = self.points, self.truthful, self.other
-        square, total = (g**2).sum(), g.sum()
-        second = p * g**2 + q * (square - g**2)
-        return (second - (p * g + q * (total - g)) ** 2) / self.gain**2
+        return self.least_variance(self.points)
+
+    def least_variance(self, means: np.ndarray) -> np.ndarray:
+        """The least variance of one decoded report that values of any of these means give.
+
+        That of a value on a grid point is convex in it, so that no spread of values has less.
+        """
+        square, total, q = (self.points**2).sum(), self.points.sum(), self.other
+        second = self.gain * means**2 + q * square
+        return np.asarray(second - (self.gain * means + q * total) ** 2) / self.gain**2
 
     def variance(self, values: np.ndarray) -> np.ndarray:
         """Exact variance of one decoded report per value."""
@@ -274,10 +280,14 @@ class ScalarMean(NumberedReports, MeanRandomizer):
     def _measured_variance(
         self, statistic: np.ndarray, num_users: int, sampling: Sampling
     ) -> np.ndarray:
-        """The sample variance of decoded reports, never below the least at any grid point."""
-        away = self.response.decoded - self._mean(statistic, num_users)
-        found = statistic @ away**2 / (num_users - 1)
-        return np.array([max(found, self.response.point_variance.min())])
+        """The sample variance of decoded reports, never below the least of values of their mean.
+
+        Where all hold one value, the rare reports that name another may all be missing.
+        """
+        mean = self._mean(statistic, num_users)
+        found = statistic @ (self.response.decoded - mean) ** 2 / (num_users - 1)
+        inside = np.clip(mean, self.points[0], self.points[-1])
+        return np.maximum(found, self.response.least_variance(inside))
 
     def _spread(self, vectors: np.ndarray | None, sampling: Sampling) -> np.ndarray:
         spread = super()._spread(vectors, sampling)
@@ -294,6 +304,10 @@ class ScalarMean(NumberedReports, MeanRandomizer):
         return TwoLevels(
             self._law.likelihood_ratio, 1 / len(self.points), 0.0, "k-RR's own blanket"
         )
+
+    @property
+    def sends_bits(self) -> bool:
+        return len(self.points) == 2
 
     @property
     def triple_shares(self) -> tuple[float, ...]:

@@ -366,6 +366,15 @@ class SplitAndMixMean(MeanRandomizer):
             rounding = float((rest * (1 - rest)).mean())
         return np.full(self.dimension, (self.noise_deviation**2 + rounding) * self.cell**2)
 
+    def _measured_variance(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray | None:
+        """Noise, which needs no measuring, and what people of this mean differ by at most."""
+        if sampling == "fixed":
+            return None
+        noise = self._user_variance(None)
+        return noise + self._spread_left(self._mean(statistic, num_users), noise / num_users)
+
     def curator_variance(self, epsilon: float, delta: float, num_users: int) -> float:
         """Variance per component of the same mean with a curator's Gaussian noise instead."""
         mu = accounting("shuffle.multi_message").gaussian_mu(epsilon, delta)

@@ -68,7 +68,7 @@ def reconstruct(
     \b
     exit codes: 0 done; 2 a flag does not fit
     """
-    from beam_ldp.pipelines.outputs import OutputError, OutputFolder
+    from beam_ldp.release.outputs import OutputError, OutputFolder
     from beam_ldp.research.attacks import tables as attacks
 
     try:
@@ -85,7 +85,7 @@ def reconstruct(
         except (OutputError, OSError) as error:
             raise click.UsageError(str(error)) from None
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json(attacks.as_json(found)))
     else:
@@ -97,7 +97,7 @@ def _attacked(
     name: str, epsilons: Sequence[float], cosines: Sequence[float], asked: dict[str, Any]
 ) -> Attacked:
     """Raises ValueError for what does not fit."""
-    from beam_ldp.pipelines.mechanisms import mechanism_of
+    from beam_ldp.planning.mechanisms import mechanism_of
 
     kind = mechanism_of(_spelled(name))
     if len(epsilons) > _MOST_EPSILONS or not all(0 < e < 1e6 for e in epsilons):
@@ -173,7 +173,7 @@ def _values(kind: Any, epsilons: Sequence[float], asked: dict[str, Any]) -> Atta
 
 def _spelled(name: str) -> str:
     """PrivUnit for priv-unit; names that are unknown stay as they are."""
-    from beam_ldp.pipelines.mechanisms import TASKS
+    from beam_ldp.planning.mechanisms import TASKS
     from beam_ldp.randomizers import registry
 
     kinds = {kind.__name__.lower(): kind.__name__ for t in TASKS for kind in registry.offered(t)}

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.accounting.reconstruction_audit import at_least, at_most
-from beam_ldp.pipelines.outputs import as_json as encoded
-from beam_ldp.pipelines.views.pictures import GREY, figure_with, png
+from beam_ldp.questions.pictures import GREY, figure_with, png
+from beam_ldp.release.outputs import as_json as encoded
 from beam_ldp.research.attacks.trials import BLIND, LINEAR, MESSAGE, NEAREST, Trial, Trials
 from beam_ldp.wording import number
 

@@ -16,8 +16,8 @@ from beam_ldp.settings import SettingError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from beam_ldp.pipelines.inputs.copies import Copies
     from beam_ldp.randomizers.wire import ReleaseTerms
+    from beam_ldp.release.inputs.copies import Copies
     from beam_ldp.research.interactivity.auditing import InteractivityReport
     from beam_ldp.research.interactivity.sequential import SequentialPrice
 
@@ -82,8 +82,8 @@ def audit_interactivity(
     exit codes: 0 clean; 1 somebody is over budget, or another fault was found;
                 2 a log is malformed, or a flag is wrong
     """
-    from beam_ldp.pipelines.inputs.copies import Copies
-    from beam_ldp.pipelines.outputs import OutputError, OutputFolder
+    from beam_ldp.release.inputs.copies import Copies
+    from beam_ldp.release.outputs import OutputError, OutputFolder
     from beam_ldp.research.interactivity.auditing import audit_logs
 
     with Copies() as copies:
@@ -109,7 +109,7 @@ def audit_interactivity(
 
 def _files(name: str, patterns: tuple[str, ...], copies: Copies) -> list[Path]:
     """The files that paths, folders and globs name, each once; of other stores copies."""
-    from beam_ldp.pipelines.inputs.copies import is_remote
+    from beam_ldp.release.inputs.copies import is_remote
 
     found: dict[Path, None] = {}
     for pattern in patterns:
@@ -145,7 +145,7 @@ def _releases(files: list[Path]) -> dict[Path, ReleaseTerms]:
 
 
 def _terms(path: str) -> ReleaseTerms:
-    from beam_ldp.pipelines.devices.release_file import load_release
+    from beam_ldp.release.devices.release_file import load_release
 
     agreed = load_release(path)
     if agreed.group_by is not None:
@@ -169,8 +169,8 @@ def _kernels(path: Path) -> dict[str, Any]:
 
 
 def _write(folder: Any, report: InteractivityReport) -> None:
-    from beam_ldp.pipelines.outputs import as_json
-    from beam_ldp.pipelines.views.pictures import png
+    from beam_ldp.questions.pictures import png
+    from beam_ldp.release.outputs import as_json
 
     with folder.writing() as writer:
         writer.put("audit.json", as_json(_json(report)))
@@ -183,7 +183,7 @@ def _json(report: InteractivityReport) -> dict[str, Any]:
 
 def _say(report: InteractivityReport, form: str) -> None:
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json(_json(report)))
         return
@@ -262,8 +262,8 @@ def _noninteractive(report: InteractivityReport) -> str:
 
 def plot(report: InteractivityReport) -> Any:
     """How many people were asked how often, and what that sums to."""
-    from beam_ldp.pipelines.views.pictures import ESTIMATE, GREY, TRUTH, bare, figure_with
     from beam_ldp.protocols.interaction import NANO
+    from beam_ldp.questions.pictures import ESTIMATE, GREY, TRUTH, bare, figure_with
     from beam_ldp.wording import number
 
     people = report.people

@@ -143,7 +143,7 @@ def privacy(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
+        from beam_ldp.release.terminal import printed_json
 
         print(printed_json(as_json(schedule, delta, bound, prices, solve)))
     else:
@@ -184,7 +184,7 @@ def _builder(
         if domain_size is not None or dimension is not None:
             raise ValueError("--domain-size and --dimension go with --mechanism")
         return None
-    from beam_ldp.pipelines.mechanisms import mechanism_builder
+    from beam_ldp.planning.mechanisms import mechanism_builder
 
     return mechanism_builder(mechanism, domain_size, dimension)
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.schedule_prices import CLONES, FLOORS, OWN
-from beam_ldp.pipelines.views.pictures import (
+from beam_ldp.questions.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

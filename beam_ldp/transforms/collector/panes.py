@@ -7,6 +7,7 @@ overlap are released and priced once each; adding what was released costs nothin
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWi
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.intervals import pooled
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.elements.stages import (
@@ -176,6 +178,7 @@ def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Releas
         output=first.output,
         simulated=any(pane.simulated for pane in panes),
         derived=True,
+        answers=tuple(map(sum, zip(*(pane.answers for pane in panes)))),
     )
 
 
@@ -185,10 +188,12 @@ def pool(parts: list[Estimate]) -> Estimate:
     shares = [part.num_users / num_users for part in parts]
     weighted: list[tuple[float, Any]] = list(zip(shares, parts))
     errors = np.array([share * part.standard_error for share, part in weighted])
+    error = np.sqrt((errors**2).sum(axis=0))
     fields: dict[str, Any] = {
         "value": sum(share * part.value for share, part in weighted),
-        "standard_error": np.sqrt((errors**2).sum(axis=0)),
+        "standard_error": error,
         "num_users": num_users,
+        "rule": pooled([part.rule for part in parts], [part.num_users for part in parts]),
     }
     if hasattr(parts[0], "bias_bound"):
         fields["mean_squared_error"] = sum(s**2 * part.mean_squared_error for s, part in weighted)
@@ -198,6 +203,13 @@ def pool(parts: list[Estimate]) -> Estimate:
         fields["failure_probability"] = min(1.0, failures)
         measured = all(part.error_bars == "measured" for _, part in weighted)
         fields["error_bars"] = "measured" if measured else "worst case"
+        ratios = np.divide(errors, error, out=np.ones_like(errors), where=error > 0)
+        each = [(ratio, part) for ratio, (_, part) in zip(ratios, weighted)]
+        # Of a sum of measured variances: Welch and Satterthwaite; third moments add up.
+        lost = float(np.max(sum(ratio**4 / part.degrees_of_freedom for ratio, part in each)))
+        fields["degrees_of_freedom"] = 1 / lost if lost else math.inf
+        skewness = sum(ratio**3 * part.skewness for ratio, part in each)
+        fields["skewness"] = skewness if np.any(skewness) else 0.0
     return replace(parts[0], **fields)
 
 

@@ -35,6 +35,7 @@ from beam_ldp.questions.encoders import (
     ListEncoder,
     RowEncoder,
     VectorEncoder,
+    WordEncoder,
 )
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People
@@ -52,6 +53,7 @@ from beam_ldp.transforms.elements.stages import (
 )
 
 if TYPE_CHECKING:
+    from beam_ldp.protocols.heavy_hitters import HeavyHitters
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 BATCH_ROWS = 1 << 15
@@ -421,4 +423,31 @@ class EncodeVectors(Encode):
         bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
     ) -> None:
         encoder = VectorEncoder.of(columns, dimension, ranges, binary)
+        super().__init__(encoder, people=people, bad_rows=bad_rows)
+
+
+class EncodeWords(Encode):
+    """Turns rows into `ValueBlock`s of words, as rows of bits: `Encode` with a code.
+
+    A word that is longer than the protocol finds becomes one that nobody finds. A row that is no
+    word (missing column, null, wrong type, undecodable text, more than 4,096 bytes) is a bad row.
+    Out: `ValueBlock`s of uint64 `(n, words of 64 bits of a code)`.
+
+    Args:
+        protocol: which says the code.
+        column: name of the column with the word; None where elements are words.
+        people: as in `EncodeRows`.
+        bad_rows: "dead_letter" as said; "other" turns them into a word that nobody finds, and
+            leaves no trace of them; rows without a user id are bad rows in both.
+    """
+
+    def __init__(
+        self,
+        protocol: HeavyHitters,
+        column: str | None = None,
+        *,
+        people: People = People(),
+        bad_rows: Literal["dead_letter", "other"] = "dead_letter",
+    ) -> None:
+        encoder = WordEncoder(None if column is None else (column,), protocol.code)
         super().__init__(encoder, people=people, bad_rows=bad_rows)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -18,10 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.intervals import NORMAL, IntervalRule, Joined, SupportRule
 
 VERSION = 3
-# What a `MeanEstimate` has besides; then 1 if its error bars are measured. Earlier versions did
-# not say that last one: theirs are those of the worst case.
+# What a `MeanEstimate` has besides; then 1 if its error bars are measured, its degrees of freedom
+# and its skewness, of each component unless it is the same of all. Earlier versions did not say
+# these: their error bars are those of the worst case, or of a thousand reports at least.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 # What `FoundWords` has besides its words.
 _ARRAYS_OF_WORDS = ("frequency", "standard_error", "low", "high")
@@ -188,14 +191,49 @@ def _write_estimate(estimate: Any, out: list[bytes]) -> None:
     for array in (estimate.value, estimate.standard_error):
         _write_array(array, out)
     _write_integer(estimate.num_users, out)
-    _write_json(list(estimate.steps), out)
+    rules = _told_of(raw.rule)
+    steps = list(estimate.steps)
+    _write_json({"steps": steps, "rules": [told for told, _ in rules]} if rules else steps, out)
     for raw_array in (raw.value, raw.standard_error):
         _write_array(raw_array if estimate.steps else None, out)
     of_mean = None
     if hasattr(estimate, "error_bars"):
         known = [getattr(estimate, name) for name in _OF_MEAN]
-        of_mean = np.array([*known, estimate.error_bars == "measured"])
+        known += [estimate.error_bars == "measured", estimate.degrees_of_freedom]
+        of_mean = np.append(known, estimate.skewness)
     _write_array(of_mean, out)
+    for _, on_block in rules:
+        _write_array(on_block, out)
+
+
+def _told_of(rule: IntervalRule) -> list[tuple[Any, np.ndarray | None]]:
+    """What intervals follow from, part by part: as JSON, and an array. Empty of the normal rule,
+    which is all that earlier versions knew."""
+    if rule == NORMAL:
+        return []
+    found: list[tuple[Any, np.ndarray | None]] = []
+    for size, one in rule.parts if isinstance(rule, Joined) else ((None, rule),):
+        told, on_block = None, None
+        if isinstance(one, SupportRule):
+            told, on_block = [one.answers, one.people, one.own, one.others], one.on_block
+        elif one != NORMAL:
+            raise TypeError(f"estimates of {type(one).__name__} do not travel")
+        found.append(([size, told], on_block))
+    return found
+
+
+def _rule_of(told: Sequence[Any], arrays: Iterable[np.ndarray | None]) -> IntervalRule:
+    """Inverse of `_told_of`."""
+    parts: list[tuple[Any, IntervalRule]] = []
+    for (size, one), on_block in zip(told, arrays):
+        rule: IntervalRule = NORMAL
+        if one is not None:
+            answers, people, own, others = one
+            rule = SupportRule(answers, people, tuple(own), tuple(others), on_block)
+        parts.append((size, rule))
+    if not parts:
+        return NORMAL
+    return parts[0][1] if parts[0][0] is None else Joined(tuple(parts))
 
 
 def _write_found(found: Any, out: list[bytes]) -> None:
@@ -227,7 +265,9 @@ def _read_estimate(reader: BlockReader) -> Any:
         return _read_found(reader)
     error = _read_array(reader)
     assert error is not None
-    num_users, steps = reader.size(), _read_json(reader)
+    num_users, told = reader.size(), _read_json(reader)
+    known: Any = told if isinstance(told, dict) else {"steps": told, "rules": ()}
+    steps, rules = tuple(known["steps"]), known["rules"]
     raw_value, raw_error = _read_array(reader), _read_array(reader)
     of_mean = _read_array(reader)
     kind: Callable[..., Estimate] = Estimate
@@ -235,13 +275,20 @@ def _read_estimate(reader: BlockReader) -> Any:
         # Here because mean mechanisms take long to import, and counting needs none.
         from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, MeanEstimate
 
-        *known, measured = [*of_mean.tolist(), 0.0][: len(_OF_MEAN) + 1]
-        bars = MEASURED if measured else WORST_CASE
-        kind = functools.partial(MeanEstimate, **dict(zip(_OF_MEAN, known)), error_bars=bars)
+        more = of_mean.tolist()
+        more += [0.0, math.inf, 0.0][max(0, len(more) - len(_OF_MEAN)) :]
+        *numbers, measured, degrees = more[: len(_OF_MEAN) + 2]
+        skewness = np.array(more[len(_OF_MEAN) + 2 :])
+        kind = functools.partial(
+            MeanEstimate, **dict(zip(_OF_MEAN, numbers)),
+            error_bars=MEASURED if measured else WORST_CASE, degrees_of_freedom=degrees,
+            skewness=skewness if skewness.size > 1 else float(skewness[0]),
+        )  # fmt: skip
+    rule = _rule_of(rules, [_read_array(reader) for _ in rules])
     raw = None
     if raw_value is not None and raw_error is not None:
-        raw = kind(raw_value, raw_error, num_users)
-    return kind(value, error, num_users, steps, raw)
+        raw = kind(raw_value, raw_error, num_users, rule=rule)
+    return kind(value, error, num_users, steps, raw, rule)
 
 
 ARRAY = FieldType(_write_array, _read_array)

@@ -109,6 +109,11 @@ class PortableDomain:
             check_domain_size(self._domain.size, expected)
 
     @property
+    def of_numbers(self) -> bool:
+        """Whether these are bins of numbers, and no list."""
+        return isinstance(self._domain, Bins)
+
+    @property
     def has_leading_zeros(self) -> bool:
         """Whether a value that is at hand is spelled by digits that begin with a zero, as 01 is."""
         known = self._domain.values if isinstance(self._domain, Domain) else ()

@@ -41,6 +41,7 @@ from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.stages import counter, typed_outputs
 from beam_ldp.transforms.files import reason
+from beam_ldp.transforms.queries import encode, estimator, split
 from beam_ldp.transforms.wire.file_parts import BINARY, PortableTerms
 from beam_ldp.transforms.wire.read_reports import DUPLICATE
 from beam_ldp.transforms.wire.write_reports import PackReports
@@ -48,7 +49,7 @@ from beam_ldp.transforms.yaml.config import (
     ANY_QUESTION,
     NEEDED,
     SECTIONS,
-    Asked,
+    AskedBy,
     How,
     Key,
     Section,
@@ -115,7 +116,7 @@ class RandomizeRows(_Half):
         if self.terms_file:
             agree_on(self.terms_file, self.terms)
         device = DeviceSide(
-            query.encode(self.terms.randomizer, told.people),
+            encode(query, self.terms.randomizer, told.people),
             self.terms.randomizer,
             noise=NoiseSource(self.terms.identity, seed=told.noise.seed),
             one_each=told.people.id is not None,
@@ -206,14 +207,15 @@ class CollectRows(_Half):
         told, query, randomizer = self.told, self.query, self.terms.randomizer
         least = told.shuffle.least(told.privacy.expected_users)
         opened = pcoll | "Open" >> OpenEnvelopes(PortableTerms(self.terms, told.people.groups))
-        estimator = query.estimator(
+        estimate = estimator(
+            query,
             randomizer,
             least,
             sampling="iid" if told.people.id is not None and not self.one_row_each else "fixed",
         )
         collector = CollectorSide(
             randomizer,
-            estimator,
+            estimate,
             shuffle=replace(told.shuffle, min_reports=least),
             groups=told.people.groups,
             windows=told.windows,
@@ -229,7 +231,7 @@ class CollectRows(_Half):
                 grouped=told.people.groups is not None,
                 question=query.name,
             )
-        rows = query.split(randomizer, found.releases) | "Rows" >> self.rows()
+        rows = split(query, randomizer, found.releases) | "Rows" >> self.rows()
         return self.outputs.of(rows, opened.bad_rows, [found.withheld])
 
 
@@ -366,7 +368,7 @@ _REFUSED = Key(Section | None, "where envelopes that are refused, and copies, ar
 @strict(asked=ANY_QUESTION, told=SECTIONS.but(release=_NAMED), outputs=OUTPUTS.but(level=None))
 def Randomize(  # noqa: N802
     *,
-    asked: Asked,
+    asked: AskedBy,
     told: How,
     bad_rows: str = DEAD_LETTER,
     encoding: str = BYTES,
@@ -390,7 +392,7 @@ def Randomize(  # noqa: N802
 )
 def CollectReports(  # noqa: N802
     *,
-    asked: Asked,
+    asked: AskedBy,
     told: How,
     terms: str = "",
     one_row_each: bool = False,

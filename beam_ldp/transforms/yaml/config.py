@@ -19,6 +19,10 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_ldp.questions.base import Asked
+from beam_ldp.questions.frequencies import Frequencies
+from beam_ldp.questions.means import Means
+from beam_ldp.questions.surveys import BinQuestion, ListQuestion, Survey
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import OTHER, Bins, Domain
@@ -37,8 +41,6 @@ from beam_ldp.settings.sections import DEAD_LETTER
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
-from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery, Query
-from beam_ldp.transforms.questions import BinQuestion, ListQuestion, SurveyQuery
 
 Section = Mapping[str, Any]
 LEDGER_VARIABLE = "BEAM_LDP_LEDGER"
@@ -237,7 +239,7 @@ class How:
             charge.quota,
         )
 
-    def release(self, query: Query) -> dict[str, Any]:
+    def release(self, query: Asked) -> dict[str, Any]:
         """What `PrivateEstimate` is told."""
         randomizer, privacy = self._mechanism(query), self.privacy
         if randomizer is not None:
@@ -252,7 +254,7 @@ class How:
             "windows": self.windows,
         }
 
-    def _mechanism(self, query: Query) -> LocalRandomizer | None:
+    def _mechanism(self, query: Asked) -> LocalRandomizer | None:
         """The mechanism that is named; None for the most accurate one."""
         name, privacy = self.mechanism.name, self.privacy
         if name == "auto":
@@ -263,7 +265,7 @@ class How:
                     "give one of {privacy.epsilon} (central) and {privacy.local_epsilon}"
                 )
             return None
-        if isinstance(query, SurveyQuery):
+        if isinstance(query, Survey):
             raise SettingError("{mechanism.name} must be auto for several questions", name)
         if privacy.local_epsilon is None or privacy.epsilon is not None:
             raise SettingError(
@@ -411,16 +413,14 @@ def _bad_rows(value: str, other: str) -> Any:
     return "dead_letter" if value == DEAD_LETTER else other
 
 
-def frequency_query(
-    column: Any, domain: Any, bins: Any, other: Any, bad_rows: str
-) -> FrequencyQuery:
+def frequency_query(column: Any, domain: Any, bins: Any, other: Any, bad_rows: str) -> Frequencies:
     """A question about one column with values of a public list. Raises SettingError."""
     listed = _one_of("a frequency", domain, bins, other)
     name = _column("column", column)
-    return FrequencyQuery(listed, name, name, _bad_rows(bad_rows, "other"))
+    return Frequencies(PortableDomain.of(listed), name, name, _bad_rows(bad_rows, "other"))
 
 
-def survey_query(questions: Any, bad_rows: str) -> SurveyQuery:
+def survey_query(questions: Any, bad_rows: str) -> Survey:
     """Several such questions to each person. Raises SettingError."""
     if not isinstance(questions, list | tuple) or not questions:
         raise SettingError("questions must be a list such as [{column: ..., domain: ...}]")
@@ -434,12 +434,14 @@ def survey_query(questions: Any, bad_rows: str) -> SurveyQuery:
         )
         column = _column("questions.column", one.get("column"))
         name = str(one.get("name", ""))
-        made = BinQuestion if isinstance(listed, Bins) else ListQuestion
-        asked.append(made(column, listed, name))
-    return SurveyQuery(tuple(asked), _bad_rows(bad_rows, "other"))
+        if isinstance(listed, Bins):
+            asked.append(BinQuestion(column, listed, name))
+        else:
+            asked.append(ListQuestion(column, PortableDomain.of(listed), name))
+    return Survey(tuple(asked), _bad_rows(bad_rows, "other"))
 
 
-def mean_query(column: Any, ranges: Any, bad_rows: str) -> MeanQuery:
+def mean_query(column: Any, ranges: Any, bad_rows: str) -> Means:
     """A question about columns of numbers in public ranges. Raises SettingError.
 
     Args:
@@ -468,7 +470,7 @@ def mean_query(column: Any, ranges: Any, bad_rows: str) -> MeanQuery:
         made = CoordinateRanges(lows, highs)
     except (TypeError, ValueError) as error:
         raise SettingError(f"ranges: {error}") from None
-    return MeanQuery(columns, made, ", ".join(columns), _bad_rows(bad_rows, "zero"))
+    return Means(columns, made, ", ".join(columns), _bad_rows(bad_rows, "zero"))
 
 
 def any_query(
@@ -479,7 +481,7 @@ def any_query(
     other: str = OTHER,
     ranges: Any = None,
     questions: Any = None,
-) -> Query:
+) -> Asked:
     """What is asked, by what is given of it. Raises SettingError."""
     if questions is not None:
         if not (column is None and domain is None and bins is None and ranges is None):
@@ -494,7 +496,7 @@ def any_query(
     return frequency_query(column, domain, bins, other, bad_rows)
 
 
-Asked = Callable[[str], Query]  # what is asked, once it is said what becomes of bad rows
+AskedBy = Callable[[str], Asked]  # what is asked, once it is said what becomes of bad rows
 ANY_QUESTION = Group(
     {
         "column": Key(Any, "with the value, or the columns of a mean."),
@@ -513,22 +515,21 @@ ANY_QUESTION = Group(
 )
 
 
-def labels_of(query: Query) -> PortableDomain | tuple[str, ...]:
+def labels_of(query: Asked) -> PortableDomain | tuple[str, ...]:
     """Names of what a question's estimate is about."""
-    if isinstance(query, FrequencyQuery):
-        domain = query.domain
-        assert domain is not None
-        return PortableDomain.of(domain)
+    if isinstance(query, Frequencies):
+        found: PortableDomain = query.listed
+        return found
     return query.columns
 
 
-def size_of(query: Query) -> int:
+def size_of(query: Asked) -> int:
     """What a mechanism must be made for: values, or coordinates."""
     labels = labels_of(query)
     return labels.load().size if isinstance(labels, PortableDomain) else len(labels)
 
 
-def check_columns(rows: beam.PCollection, query: Query, people: People) -> None:
+def check_columns(rows: beam.PCollection, query: Asked, people: People) -> None:
     """A SettingError for a column that the schema of the rows lacks, where they have one."""
     schema = rows.element_type
     if not isinstance(schema, RowTypeConstraint):
@@ -545,15 +546,14 @@ def check_columns(rows: beam.PCollection, query: Query, people: People) -> None:
     _check_types(dict(schema._fields), query)
 
 
-def _check_types(kinds: Mapping[str, Any], query: Query) -> None:
+def _check_types(kinds: Mapping[str, Any], query: Asked) -> None:
     """A SettingError where a reader took the text of codes for numbers, which match no list."""
-    asked = query.questions if isinstance(query, SurveyQuery) else (query,)
+    asked = query.questions if isinstance(query, Survey) else (query,)
     for one in asked:
-        domain = getattr(one, "domain", None)
-        if domain is None or isinstance(domain, Bins):
+        if not isinstance(one, Frequencies | ListQuestion) or one.listed.of_numbers:
             continue
         column = one.column if isinstance(one, ListQuestion) else query.columns[0]
-        kind, listed = kinds[column], PortableDomain.of(domain)
+        kind, listed = kinds[column], one.listed
         parts = getattr(kind, "union_types", ()) or get_args(kind) or (kind,)
         numbers = {p for p in parts if isinstance(p, type) and issubclass(p, (Real, np.number))}
         numbers.discard(bool)

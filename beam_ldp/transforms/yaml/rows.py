@@ -13,19 +13,20 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_ldp.questions.base import Asked
+from beam_ldp.questions.means import Means
+from beam_ldp.questions.surveys import LevelsQuestion, Survey
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.sections import DEAD_LETTER
 from beam_ldp.transforms.collector.release_rows import FrequencyRow, MeanRow, fields_of, rows_of
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
-from beam_ldp.transforms.queries import MeanQuery, Query
-from beam_ldp.transforms.questions import LevelsQuestion, SurveyQuery
 from beam_ldp.transforms.yaml.config import (
     ANY_QUESTION,
     NEEDED,
     SECTIONS,
-    Asked,
+    AskedBy,
     Group,
     How,
     Key,
@@ -265,7 +266,7 @@ class AskedRelease(beam.PTransform):
         outputs: how estimates are written, and what stands beside the rows.
     """
 
-    query: Query
+    query: Asked
     told: How
     outputs: RowOutputs
 
@@ -277,14 +278,14 @@ class AskedRelease(beam.PTransform):
     def rows(self) -> beam.PTransform:
         """`Release`s, with or without keys, to rows."""
         query, told, outputs = self.query, self.told, self.outputs
-        if isinstance(query, SurveyQuery):
+        if isinstance(query, Survey):
             asked = [one for one in query.questions if not isinstance(one, LevelsQuestion)]
             labels: dict[str, Any] = {name: one.listed for one in asked for name in one.names}
         else:
             labels = {"": labels_of(query)}
         delta = told.privacy.delta if told.privacy.model == "shuffle" else 0.0
         doer = _Rows(labels, delta, told.privacy.honest_fraction, outputs.level, outputs.times)
-        kind = MeanRow if isinstance(query, MeanQuery) else FrequencyRow
+        kind = MeanRow if isinstance(query, Means) else FrequencyRow
         return beam.ParDo(doer).with_output_types(schema_of(kind, outputs.times))
 
 
@@ -330,7 +331,7 @@ _LISTED: dict[str, None] = dict.fromkeys(("domain", "bins", "other"))
     outputs=OUTPUTS,
 )
 def PrivateFrequencies(  # noqa: N802
-    *, asked: Asked, told: How, bad_rows: str = DEAD_LETTER, outputs: RowOutputs
+    *, asked: AskedBy, told: How, bad_rows: str = DEAD_LETTER, outputs: RowOutputs
 ) -> beam.PTransform:
     """How often each value of a public list occurs among people, under local privacy.
 
@@ -347,7 +348,7 @@ def PrivateFrequencies(  # noqa: N802
 )
 def PrivateMean(  # noqa: N802
     *,
-    asked: Asked,
+    asked: AskedBy,
     told: How,
     bad_rows: str = DEAD_LETTER,
     one_row_each: bool = False,
@@ -368,7 +369,7 @@ def PrivateMean(  # noqa: N802
     outputs=OUTPUTS,
 )
 def PrivateQuestions(  # noqa: N802
-    *, asked: Asked, told: How, bad_rows: str = DEAD_LETTER, outputs: RowOutputs
+    *, asked: AskedBy, told: How, bad_rows: str = DEAD_LETTER, outputs: RowOutputs
 ) -> beam.PTransform:
     """How often each answer to each of several questions occurs, under local privacy.
 

@@ -12,9 +12,8 @@ from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.composition.central import largest_loss
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of
-from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.noise import RewardNoise
+from beam_ldp.decisions.bandits.noise import CentralSums, RewardNoise
 from beam_ldp.decisions.bandits.simulating import missed
 
 

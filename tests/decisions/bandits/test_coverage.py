@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from beam_ldp.decisions.bandits import elimination
+from beam_ldp.decisions.bandits.designs import Floats, tight_width
 from beam_ldp.decisions.bandits.elimination import LinearBandit
 from beam_ldp.decisions.bandits.noise import Counts, RewardNoise
-from beam_ldp.decisions.bandits.widths import Floats, tight_width
 
 pytestmark = pytest.mark.statistical
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.decisions.bandits.designs import g_optimal
+from beam_ldp.decisions.bandits.designs import g_optimal, printed_width
 from beam_ldp.decisions.bandits.elimination import LinearBandit
+from beam_ldp.decisions.bandits.logs import price_once
 from beam_ldp.decisions.bandits.noise import batch_epsilon
-from beam_ldp.decisions.bandits.prices import price_once
 from beam_ldp.decisions.bandits.simulating import directions, run_in_law, simulate
-from beam_ldp.decisions.bandits.widths import printed_width
 
 DELTA = 1e-6
 

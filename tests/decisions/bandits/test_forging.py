@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
-from beam_ldp.decisions.bandits.forging import forgers_to_drop, influence
+from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit, forgers_to_drop, influence
 
 pytestmark = pytest.mark.exact
 

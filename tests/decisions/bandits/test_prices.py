@@ -10,8 +10,8 @@ import pytest
 from beam_ldp.accounting import ShuffleAccountant, event_epsilon, shuffle_epsilon
 from beam_ldp.accounting.events import as_event
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
+from beam_ldp.decisions.bandits.logs import batch_reports, price_of_all, price_once
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.bandits.prices import batch_reports, price_of_all, price_once
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from tests.identities import identity
 
@@ -101,13 +101,13 @@ def test_the_noise_of_the_text_costs_twice_what_it_says():
         assert price_once(bandit, batches, DELTA) == pytest.approx(2.0, rel=1e-5)
 
 
-def test_a_ledger_reads_one_batch_as_twice_its_epsilon(tmp_path):
+def test_a_ledger_reads_one_batch_as_more_than_twice_its_epsilon(tmp_path):
     """Its orders are fixed with the budget, for releases that are chosen; a batch has few reports
     that say much each, which is what orders read worst. docs/bandits.md says so."""
     bandit, batches = planned((8,))
     event = as_event(batch_reports(bandit, batches[0]))
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path}/privacy.db")
-    for epsilon, granted in ((1.0, False), (2.0, True)):
+    for epsilon, granted in ((2.0, False), (2.4, True)):
         ledger.set_budget(f"of {epsilon}", epsilon=epsilon, delta=DELTA)
         name, release = f"of {epsilon}", identity("batch-8", f"of {epsilon}")
         if granted:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.decisions.bandits.elimination import LinearBandit
-from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
+from beam_ldp.decisions.bandits.progress import BanditProgress, Heard, ServiceTerms
 from beam_ldp.decisions.bandits.simulating import run_in_law
-from beam_ldp.decisions.bandits.terms import ServiceTerms
 
 ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.6]])
 NAMES = ("blue", "red", "green")

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.bandits.central import CentralSums
 from beam_ldp.decisions.bandits.elimination import Batch, LinearBandit
-from beam_ldp.decisions.bandits.prices import price_of_all, price_once
+from beam_ldp.decisions.bandits.logs import price_of_all, price_once
+from beam_ldp.decisions.bandits.noise import CentralSums
 from beam_ldp.decisions.bandits.progress import BanditProgress, Heard
 from tests.decisions.bandits.transcripts import (
     Enumerated,

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.decisions.bandits.noise import RewardNoise
-from beam_ldp.decisions.bandits.widths import (
+from beam_ldp.decisions.bandits.designs import (
     laplace_tail,
     printed_laplace_tail,
     printed_width,
     safe_width,
     tight_width,
 )
+from beam_ldp.decisions.bandits.noise import RewardNoise
 
 # T = 1e6, d = 2, 10 actions, 2 played, epsilon 1; per batch: reward term, then what Laplace noise
 # adds: central printed, central safe, local printed, local safe. Specification, section 8.

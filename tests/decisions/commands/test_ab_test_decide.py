@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from beam_ldp.decisions import ArmCounts, decide
-from beam_ldp.decisions.commands.ab_test import decide as ab_test_decide
-from beam_ldp.decisions.commands.ab_test.decided import place
-from beam_ldp.decisions.commands.ab_test.devices import DeviceOutcomeQuestion
-from beam_ldp.decisions.stages.outcomes import OutcomeQuery
+from beam_ldp.decisions import ArmCounts, ab_test_decide, decide
+from beam_ldp.decisions.ab_test_run import place
+from beam_ldp.decisions.outcomes import OutcomeOnDevices, Outcomes
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checks, programs, randomize
-from beam_ldp.pipelines.devices.questions import DeviceQuestion
-from beam_ldp.pipelines.devices.release_file import load_release
+from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.usage.randomize import USAGE as OF_DEVICES
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.release.devices.release_file import load_release
+from beam_ldp.release.job_files import jobs_of
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import BAD, PEOPLE, Desk, two_arms, visits, written
 from tests.decisions.commands.told import told
@@ -74,14 +72,11 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Devices:
 def test_what_devices_and_collector_agree_upon(devices: Devices) -> None:
     agreed = load_release(f"{devices.folder}/reports/release.json")
     plan = devices.plan
-    assert agreed.asked == DeviceOutcomeQuestion("bought", plan.digest, 1)
+    assert agreed.asked == OutcomeOnDevices("bought", plan.digest, 1)
     assert agreed.terms.identity.release_id == f"ab-test-{plan.digest[:16]}"
-    assert agreed.terms.identity.values == OutcomeQuery(plan, "bought").digest(None).hex()
-    told = DeviceQuestion.from_text(agreed.asked.text)
-    assert (
-        told == agreed.asked
-        and told.values != DeviceOutcomeQuestion("bought", plan.digest, 2).values
-    )
+    assert agreed.terms.identity.values == Outcomes(plan, "bought").digest(None).hex()
+    told = Published.from_text(agreed.asked.text)
+    assert told == agreed.asked and told.values != OutcomeOnDevices("bought", plan.digest, 2).values
 
 
 def test_the_verdict_is_that_of_rows_with_the_same_key(devices: Devices) -> None:
@@ -222,7 +217,7 @@ def test_job_files_and_checks(devices: Devices) -> None:
         "output": {"folder": str(devices.folder / "job")},
     }
     ((name, given),) = jobs_of(sent)
-    assert name == "randomize" and checks.exit_code(checks.of_program(name, given)) == 0
+    assert name == "randomize" and programs.exit_code(programs.checks_of(name, given)) == 0
     decided = {
         "program": "ab_test_decide",
         "reports": {"reports": str(devices.folder / "reports")},
@@ -231,12 +226,12 @@ def test_job_files_and_checks(devices: Devices) -> None:
         "output": {"folder": str(devices.folder / "job")},
     }
     ((name, given),) = jobs_of(decided)
-    found = checks.of_program(name, given)
-    assert name == "ab_test_decide" and checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of(name, given)
+    assert name == "ab_test_decide" and programs.exit_code(found) == 0, [one.said for one in found]
 
 
 def test_texts_that_are_no_question() -> None:
     for wrong in ({"plan": "ab"}, {"look": 0}, {"look": True}, {"column": 3}):
         text = json.dumps({"column": "x", "plan": digest_of(b"x").hex() * 2, "look": 1, **wrong})
         with pytest.raises(ValueError, match="questions"):
-            DeviceQuestion.from_text(text)
+            Published.from_text(text)

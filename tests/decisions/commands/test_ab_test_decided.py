@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from beam_ldp.decisions import ArmCounts, decide
-from beam_ldp.decisions.commands.ab_test.decided import (
+from beam_ldp.decisions.ab_test_run import (
     Counts,
     check_undecided,
     earlier_looks,
     place,
     write_down,
 )
-from beam_ldp.decisions.stages.outcomes import decision_id
-from beam_ldp.pipelines import programs, run
-from beam_ldp.pipelines.records import publishing
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.decisions.outcomes import decision_id
+from beam_ldp.pipelines import programs
+from beam_ldp.release import publishing, runner
+from beam_ldp.release.gates import NothingReleasedError
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_ab_test_run import Desk, two_arms
 
@@ -120,11 +120,11 @@ def test_killed_between_deciding_and_publishing(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run.publishing, "release", killed)
+    monkeypatch.setattr(runner.publishing, "release", killed)
     assert desk.run("out", key)[0] == programs.INTERRUPTED
     assert place(str(desk.design), 1).exists() and not (tmp_path / "out").exists()
     told = json.loads(place(str(desk.design), 1).read_text())["counts"]
-    monkeypatch.setattr(run.publishing, "release", release)
+    monkeypatch.setattr(runner.publishing, "release", release)
     code, _, said = desk.run("out")
     assert code == programs.MISUSED and "decided before" in said
     code, _, said = desk.run("out", key)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.decisions import ExperimentPlan, design_experiment
-from beam_ldp.decisions.commands.ab_test.view import draw, plot_people
+from beam_ldp.decisions.views import draw_plan, plot_people
 from beam_ldp.pipelines.cli import group
 
 pytestmark = pytest.mark.e2e
@@ -91,7 +91,7 @@ def test_the_picture_has_the_plan_on_its_curve(arms: tuple[str, ...]) -> None:
     plan = design_experiment(
         local_epsilon=2, null=0.2, effect=0.1, alpha=0.05, power=0.8, arms=arms
     )
-    (axes,) = draw(plan).axes
+    (axes,) = draw_plan(plan).axes
     private, free, least, dot = (line.get_xydata() for line in axes.lines)
     assert (free[:, 0] < private[:, 0]).all() and (least[:, 0] < private[:, 0]).all()
     assert dot[0].tolist() == [plan.people, pytest.approx(0.1)]

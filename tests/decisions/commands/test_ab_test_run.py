@@ -20,15 +20,15 @@ from rich.console import Console
 from scipy import stats
 
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
-from beam_ldp.decisions.commands.ab_test.answer import ExperimentAnswer
-from beam_ldp.decisions.commands.ab_test.decided import place
-from beam_ldp.decisions.commands.ab_test.run import Experiment
-from beam_ldp.decisions.commands.usage import RUN
-from beam_ldp.decisions.stages.outcomes import OutcomeQuery
+from beam_ldp.decisions.ab_test_run import PROGRAM, place
+from beam_ldp.decisions.outcomes import Outcomes
+from beam_ldp.decisions.usage import RUN
+from beam_ldp.decisions.views import OutcomeView
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checks, programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.release import runner
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateEstimate
 from beam_ldp.wording import number
@@ -68,7 +68,7 @@ def test_no_name_of_an_arm_is_cut_in_a_terminal_of_80_columns() -> None:
     told = decide(plan, {arm: ArmCounts(5000, 1500 + 100 * i) for i, arm in enumerate(arms)})
     stream = io.StringIO()
     answer = SimpleNamespace(verdict=told, plan=plan)
-    Console(file=stream, width=80).print(ExperimentAnswer._comparisons(answer))
+    Console(file=stream, width=80).print(OutcomeView._comparisons(answer))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "Newark-Liberty" in stream.getvalue() and stream.getvalue().count("x") == 30
@@ -97,10 +97,10 @@ class Desk:
             named.add("--ledger")
         return [*(flag for flag in usual if flag.split("=")[0] not in named), *more]
 
-    def run(self, output: str, *more: str) -> tuple[int, run.RunResult | None, str]:
+    def run(self, output: str, *more: str) -> tuple[int, runner.RunResult | None, str]:
         said = io.StringIO()
-        code, found = run.run_flags(
-            Experiment, self.flags(output, *more), Console(file=said, width=400)
+        code, found = programs.run_flags(
+            PROGRAM, self.flags(output, *more), Console(file=said, width=400)
         )
         return code, found, said.getvalue()
 
@@ -113,7 +113,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, run.RunResult, str]:
+def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, runner.RunResult, str]:
     """A desk after its first verdict, of memoized noise."""
     desk = Desk(tmp_path_factory.mktemp("ab"), two_arms())
     code, found, said = desk.run("first", f"--memoize-key-file={desk.folder}/key")
@@ -121,7 +121,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, run.RunResu
     return desk, found, said
 
 
-def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, run.RunResult, str]) -> None:
+def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, runner.RunResult, str]) -> None:
     desk, found, said = decided
     told = desk.told("first", "verdict.json")
     counts = {arm: ArmCounts(one["people"], one["ones"]) for arm, one in told["counts"][0].items()}
@@ -139,7 +139,7 @@ def test_the_verdict_is_that_of_the_counts(decided: tuple[Desk, run.RunResult, s
         assert row["rate_low"] < row["rate"] < row["rate_high"]
 
 
-def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) -> None:
+def test_its_record_and_its_statement(decided: tuple[Desk, runner.RunResult, str]) -> None:
     desk, found, _ = decided
     record = desk.told("first", "privacy.json")
     assert record["statistic"] == "experiment" and record["plan"] == desk.plan.digest
@@ -163,10 +163,10 @@ def test_its_record_and_its_statement(decided: tuple[Desk, run.RunResult, str]) 
     assert sorted(reasons) == sorted(
         ["not a number", "neither 0 nor 1", "group that is not listed", "no group", "null"]
     )
-    assert found.answer.errors()["decided"] == 1.0
+    assert found.view.errors()["decided"] == 1.0
 
 
-def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, run.RunResult, str]) -> None:
+def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, runner.RunResult, str]) -> None:
     desk, _, _ = decided
     spent = desk.spent
     code, _, said = desk.run("again", f"--memoize-key-file={desk.folder}/key")
@@ -178,7 +178,7 @@ def test_the_same_reports_are_decided_the_same(decided: tuple[Desk, run.RunResul
 
 
 def test_other_reports_are_not_decided_again(
-    decided: tuple[Desk, run.RunResult, str], tmp_path: Path
+    decided: tuple[Desk, runner.RunResult, str], tmp_path: Path
 ) -> None:
     """Fresh noise, the plan under another name, other people: refused, and nothing is charged."""
     desk, _, _ = decided
@@ -235,11 +235,11 @@ def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
     same = visits(tmp_path, "week-1.csv", rate=0.3)
     code, found, said = desk.run("first", f"--input={same}", *few)
     assert code == programs.DONE and found is not None
-    assert found.answer.as_json()["decision"] == "go on" and "look 1 of 2" in said
+    assert found.view.as_json()["decision"] == "go on" and "look 1 of 2" in said
     later = visits(tmp_path, "week-2.csv", first=10_000, rate=0.9)
     code, found, said = desk.run("second", "--look=2", f"--input={later}", *few)
     assert code == programs.DONE and found is not None
-    told = found.answer.as_json()
+    told = found.view.as_json()
     looks = [{arm: ArmCounts(c["people"], c["ones"]) for arm, c in one.items()}
              for one in told["counts"]]  # fmt: skip
     assert len(looks) == 2 and told["people"] == 4 * PEOPLE
@@ -268,11 +268,11 @@ def test_one_sample_and_a_simulation(tmp_path: Path) -> None:
     code, found, said = desk.run("out", "--seed=1", "--arm=arm")
     assert code == programs.MISUSED and "--arm is for plans of several arms" in said
     flags = [flag for flag in desk.flags("out", "--seed=1") if not flag.startswith("--arm")]
-    code, found = run.run_flags(Experiment, flags, Console(quiet=True), shown=False)
+    code, found = programs.run_flags(PROGRAM, flags, Console(quiet=True), shown=False)
     assert code == programs.DONE and found is not None
     assert found.record.simulated and found.record.epsilon is None
     # "teal" and no group are arms that nobody asked for; 806 rows are people with 0 or 1
-    told = found.answer.as_json()
+    told = found.view.as_json()
     assert told["counts"][0]["everybody"]["people"] == 2 * PEOPLE + 2
     assert not place(str(desk.design), 1).exists(), "a simulation decides nothing"
 
@@ -311,10 +311,10 @@ def test_a_plan_that_was_changed_by_hand(tmp_path: Path) -> None:
 
 def test_it_is_checked_like_every_program(tmp_path: Path) -> None:
     desk = Desk(tmp_path, two_arms())
-    found = checks.of_program("ab_test", read_flags(RUN, desk.flags("out")))
-    assert checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of("ab_test", read_flags(RUN, desk.flags("out")))
+    assert programs.exit_code(found) == 0, [one.said for one in found]
     wrong = read_flags(RUN, desk.flags("out", "--outcome=sold"))
-    assert checks.exit_code(checks.of_program("ab_test", wrong)) == programs.MISUSED
+    assert programs.exit_code(programs.checks_of("ab_test", wrong)) == programs.MISUSED
 
 
 TRIALS = 250
@@ -332,7 +332,7 @@ def test_level_and_power_through_beam(effect: float) -> None:
     arms = [f"{arm}-{i}" for i in range(TRIALS) for arm in ("control", "red")]
     asked = PrivateEstimate(
         plan.randomizer(),
-        OutcomeQuery(plan, "bought"),
+        Outcomes(plan, "bought"),
         people=People(group_by="arm", groups=Domain(arms), one_row=True),
         shuffle=Shuffling(min_reports=1),
         noise=Noise(seed=7, dataset="them", id="t"),

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
+from beam_ldp.decisions.bandit import MODELS
+from beam_ldp.decisions.bandit_views import plot
 from beam_ldp.decisions.bandits.elimination import BatchSchedule, LinearBandit
 from beam_ldp.decisions.bandits.simulating import VARIANTS, simulate
-from beam_ldp.decisions.commands.bandit.forecast import plot
-from beam_ldp.decisions.commands.bandit.group import MODELS
 from beam_ldp.pipelines.cli import group
 
 pytestmark = pytest.mark.e2e

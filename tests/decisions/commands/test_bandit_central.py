@@ -16,17 +16,16 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.commands import usage as collect_usage
-from beam_ldp.decisions.commands.bandit import advance as bandit_advance
-from beam_ldp.decisions.commands.bandit import collect as bandit_collect
-from beam_ldp.decisions.commands.bandit.choice import BatchRecord
+from beam_ldp.decisions import bandit_advance, bandit_collect
+from beam_ldp.decisions import usage as collect_usage
+from beam_ldp.decisions.bandits.noise import CentralSums
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.run import price_line
+from beam_ldp.release.record import PrivacyRecord
 from beam_ldp.release.registry_entry import entry
+from beam_ldp.release.runner import price_line
 from beam_ldp.release.statement import statement
 from beam_ldp.settings import SettingError
 from tests.decisions.commands.test_bandit_service import (
@@ -131,10 +130,14 @@ def test_the_statement_begins_with_the_server(decided: Path) -> None:
 def test_only_a_trusted_server_is_said_to_be_one(decided: Path) -> None:
     """The same record of other models says whom those rest on."""
     told = in_(decided, "batch-1/privacy.json")
-    names = [field.name for field in fields(BatchRecord) if field.init]
-    record = BatchRecord(**{name: told[name] for name in names} | {"local_epsilon": 2.0})
+    names = {field.name for field in fields(PrivacyRecord) if field.init} & told.keys()
+    plain = {name: told.pop(name) for name in names} | {"local_epsilon": 2.0}
+    record = PrivacyRecord(**plain, kind="central_batch", details=told)
     assert "at delta = 0 against readers" in price_line(record)
-    local, shuffled = (replace(record, model=model) for model in ("local", "shuffle"))
+    local, shuffled = (
+        replace(record, kind="bandit_batch", details=told | {"model": model})
+        for model in ("local", "shuffle")
+    )
     assert "Only the device is trusted" in statement(local.told())
     assert "The shuffler**" in statement(shuffled.told())
     for other in (local, shuffled):
@@ -186,7 +189,7 @@ def test_a_second_batch_of_two_at_once_is_not_released(
     service: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run is decided while another is on its way: the folder has one of them, whole."""
-    rewards, gate = given(service, 2), bandit_advance.OpenBatch.gate
+    rewards, gate = given(service, 2), bandit_advance.BatchRun.gate
     first: list[dict[str, bytes]] = []
 
     def meanwhile(self: Any, found: Any) -> Any:
@@ -196,7 +199,7 @@ def test_a_second_batch_of_two_at_once_is_not_released(
             first[0] = {k: v for k, v in snapshot(service).items() if ".staging-" not in k}
         return gate(self, found)
 
-    monkeypatch.setattr(bandit_advance.OpenBatch, "gate", meanwhile)
+    monkeypatch.setattr(bandit_advance.BatchRun, "gate", meanwhile)
     code, said = advanced(service, rewards)
     assert code != programs.DONE, said
     assert snapshot(service) == first[0]
@@ -239,7 +242,7 @@ def test_noise_of_devices_is_refused_by_name(service: Path, flags: list[str]) ->
 def test_reports_of_devices_are_refused(service: Path) -> None:
     told = [f"--state={service}/service", f"--reports={service}"]
     with pytest.raises(SettingError, match="people send no reports"):
-        bandit_collect.CollectBatch.of(read_flags(collect_usage.COLLECT, told))
+        bandit_collect.bound_reports(collect_usage.COLLECT, read_flags(collect_usage.COLLECT, told))
 
 
 def test_an_epsilon_that_protects_hardly_anybody_is_refused(tmp_path: Path) -> None:

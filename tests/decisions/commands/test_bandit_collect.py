@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_ldp.decisions import bandit_collect
 from beam_ldp.decisions.bandits.progress import BanditProgress
-from beam_ldp.decisions.commands.bandit import collect as bandit_collect
-from beam_ldp.decisions.commands.bandit.published import DeviceRewardQuestion, release_of
-from beam_ldp.decisions.commands.bandit.service import ServiceFolder
+from beam_ldp.decisions.rewards import RewardOnDevices
+from beam_ldp.decisions.service import ServiceFolder, release_of
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checks, programs, randomize
-from beam_ldp.pipelines.devices.questions import DeviceQuestion
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.job_files import jobs_of
-from beam_ldp.pipelines.jobs.results import reasons_of
+from beam_ldp.pipelines import programs, randomize
+from beam_ldp.questions.published import Published
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.devices.release_file import ReleaseFile
+from beam_ldp.release.job_files import jobs_of
+from beam_ldp.release.worker_results import reasons_of
 from tests.decisions.commands.test_bandit_service import rewards_of, snapshot, started, state
 from tests.decisions.commands.told import told
 
@@ -152,8 +152,8 @@ def test_job_files_and_checks(service: Path) -> None:
         "release": {"ledger": "none"},
     }
     ((name, given),) = jobs_of(told)
-    found = checks.of_program(name, given)
-    assert name == "bandit_collect" and checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of(name, given)
+    assert name == "bandit_collect" and programs.exit_code(found) == 0, [one.said for one in found]
 
 
 # What release.json says of a batch ----------------------------------------------------------------
@@ -162,14 +162,14 @@ def test_job_files_and_checks(service: Path) -> None:
 def test_the_release_survives_its_file(decided: Path) -> None:
     path = decided / "service/batch-2.release.json"
     found = ReleaseFile.from_json(json.loads(path.read_text()))
-    assert isinstance(found.asked, DeviceRewardQuestion) and found.coordinates is None
+    assert isinstance(found.asked, RewardOnDevices) and found.coordinates is None
     assert found.asked.plays == ("2:blue", "2:red") and found.group_by == "play"
     assert found.to_json() == json.loads(path.read_text())
 
 
 def test_texts_that_are_no_batch() -> None:
-    asked = DeviceRewardQuestion("reward", "ab" * 32, ("1:a", "1:b"))
-    assert DeviceQuestion.from_text(asked.text) == asked
+    asked = RewardOnDevices("reward", "ab" * 32, ("1:a", "1:b"))
+    assert Published.from_text(asked.text) == asked
     for text in (
         '{"column": "reward", "batch": "zz", "plays": ["1:a"]}',
         '{"column": "reward", "batch": "' + "ab" * 32 + '", "plays": []}',
@@ -177,6 +177,6 @@ def test_texts_that_are_no_batch() -> None:
         '{"column": "reward", "batch": "' + "ab" * 32 + '", "plays": [1]}',
     ):
         with pytest.raises(ValueError, match="questions"):
-            DeviceQuestion.from_text(text)
+            Published.from_text(text)
     with pytest.raises(ValueError, match="a reward lies in"):
         asked.check_fits(KRandomizedResponse(domain_size=2, local_epsilon=1.0))

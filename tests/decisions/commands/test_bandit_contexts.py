@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import csv, parquet
 
+from beam_ldp.decisions.actions import read_policies
 from beam_ldp.decisions.bandits.client import choose
 from beam_ldp.decisions.bandits.simulating import directions
-from beam_ldp.decisions.commands.bandit.actions import read_policies
 from beam_ldp.pipelines.cli import group
 
 pytestmark = pytest.mark.e2e

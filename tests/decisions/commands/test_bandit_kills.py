@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.decisions.commands.bandit.service import ServiceFolder
+from beam_ldp.decisions.service import ServiceFolder
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import outputs, programs, run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.jobs import job
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.interrupted_runs import Note
+from beam_ldp.release import beam_job as job
+from beam_ldp.release import charging, outputs, runner
+from beam_ldp.release.interrupted_runs import Note
 from tests.decisions.commands.test_bandit_service import (
     PUBLIC,
     advanced,
@@ -41,10 +41,10 @@ class Killed(BaseException):
 
 STEPS: dict[str, tuple[Any, str]] = {
     "nothing was read": (job, "run_pipeline"),
-    "sums left the workers": (run, "gate_bad_rows"),
+    "sums left the workers": (runner, "gate_bad_rows"),
     "it is finished": (charging, "settle"),
     "it is settled": (outputs.OutputFolder, "publish"),
-    "it is published": (run, "count_people"),
+    "it is published": (runner, "count_people"),
     "the next batch is not written": (ServiceFolder, "complete"),
 }
 WHOLE = PUBLIC | {"batch-1"} | {name.replace("1", "2") for name in PUBLIC}
@@ -182,7 +182,7 @@ def test_two_runs_at_once_decide_once(service: Path, kind: str) -> None:
     """The second begins when the first has read its rewards: under a ledger it is refused at once,
     without one the first to end has decided, and the other shows nothing."""
     told: list[tuple[int, str]] = []
-    gate = run.gate_bad_rows
+    gate = runner.gate_bad_rows
 
     def meanwhile(*arguments: Any) -> Any:
         if not told:
@@ -191,7 +191,7 @@ def test_two_runs_at_once_decide_once(service: Path, kind: str) -> None:
         return gate(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "gate_bad_rows", meanwhile)
+        patch.setattr(runner, "gate_bad_rows", meanwhile)
         outer, said = advanced(service, service / "batch1.parquet", *flags(service, kind))
     (inner, _), one_is_done = told[0], [programs.DONE, programs.MISUSED]
     assert sorted([inner, outer]) == one_is_done, said

@@ -19,16 +19,16 @@ from rich.console import Console
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
+from beam_ldp.decisions import bandit_advance
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.commands.bandit import advance as bandit_advance
-from beam_ldp.decisions.commands.bandit.service import ServiceFolder
-from beam_ldp.decisions.commands.usage import ADVANCE
+from beam_ldp.decisions.service import ServiceFolder
+from beam_ldp.decisions.usage import ADVANCE
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checks, programs
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
-from beam_ldp.pipelines.job_files import jobs_of
-from beam_ldp.pipelines.jobs.results import reasons_of
+from beam_ldp.release.job_files import jobs_of
+from beam_ldp.release.worker_results import reasons_of
 from beam_ldp.settings import SettingError
 from beam_ldp.wording import number
 from tests.decisions.commands.told import told
@@ -443,8 +443,8 @@ def test_job_files_and_checks(service: Path) -> None:
         "release": {"ledger": "none"},
     }
     ((name, given),) = jobs_of(told)
-    found = checks.of_program(name, given)
-    assert name == "bandit_advance" and checks.exit_code(found) == 0, [one.said for one in found]
+    found = programs.checks_of(name, given)
+    assert name == "bandit_advance" and programs.exit_code(found) == 0, [one.said for one in found]
     code, said = advanced(service, service / "nothing.parquet")
     assert code == programs.MISUSED and "--rewards" in said and "--input" not in said
     code, said = advanced(service, service / "batch2.parquet", "--reward=uid")

@@ -18,12 +18,11 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rich.console import Console
 
-from beam_ldp.decisions.commands.bandit import advance as bandit_advance
-from beam_ldp.decisions.commands.bandit import arrivals
-from beam_ldp.decisions.commands.bandit.arrivals import Arrivals
-from beam_ldp.decisions.commands.bandit.service import ServiceFolder
-from beam_ldp.decisions.commands.usage import ADVANCE
-from beam_ldp.decisions.stages.rewards import KeepRewards
+from beam_ldp.decisions import bandit_advance
+from beam_ldp.decisions.bandit_advance import Arrivals
+from beam_ldp.decisions.service import ServiceFolder
+from beam_ldp.decisions.stages import KeepRewards
+from beam_ldp.decisions.usage import ADVANCE
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.flags import read_flags
@@ -142,10 +141,10 @@ def test_a_batch_that_another_process_decided_meanwhile_costs_nothing(
     """It looks at the service as it was before the first batch, and finds all of its rewards."""
     folder, _ = streamed
     assert started(tmp_path).exit_code == 0
-    earlier, opened = ServiceFolder.open(str(tmp_path / "service")), arrivals.open_service
+    earlier, opened = ServiceFolder.open(str(tmp_path / "service")), bandit_advance.open_service
     stale = [ServiceFolder(folder / "service", earlier.terms, earlier.progress)]
     monkeypatch.setattr(
-        arrivals, "open_service", lambda given: stale.pop() if stale else opened(given)
+        bandit_advance, "open_service", lambda given: stale.pop() if stale else opened(given)
     )
     code, said = followed(folder, f"--ledger=sqlite:///{folder}/privacy.db")
     assert code == programs.DONE and not stale, said
@@ -278,7 +277,7 @@ def test_ctrl_c_ends_the_waiting(service: Path, monkeypatch: pytest.MonkeyPatch)
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(arrivals.time, "sleep", interrupted)
+    monkeypatch.setattr(bandit_advance.time, "sleep", interrupted)
     code, said = followed(service, "--stop-after=1h")
     assert code == programs.DONE and "stopped by Ctrl-C: batch 1: 1:blue has 0 of 115" in said
 

@@ -11,17 +11,20 @@ import pytest
 from scipy import special, stats
 
 from beam_ldp.decisions import ArmCounts, decide, design_experiment
-from beam_ldp.decisions.experiments.anytime import (
+from beam_ldp.decisions.experiments.looks import (
     anytime_bounds,
     anytime_p_value,
     binomial_growth,
+    binomial_law,
     effect_sequence,
+    exit_probability,
     hypergeometric_growth,
+    inflation,
     log_evidence,
     rate_sequence,
+    spent,
     tilts_for,
 )
-from beam_ldp.decisions.experiments.looks import binomial_law, exit_probability, inflation, spent
 
 pytestmark = pytest.mark.exact
 

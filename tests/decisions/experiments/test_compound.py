@@ -17,7 +17,7 @@ from beam_ldp.decisions.experiments.compound import (
     separate_sets,
     tv_ball,
 )
-from beam_ldp.decisions.experiments.designing import design_compound
+from beam_ldp.decisions.experiments.plan import design_compound
 
 pytestmark = pytest.mark.exact
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_ldp.decisions.experiments.arms import arms_design
-from beam_ldp.decisions.experiments.channel import BitChannel
-from beam_ldp.decisions.experiments.lower_bounds import (
+from beam_ldp.decisions.experiments.arms import arms_design, simple_design
+from beam_ldp.decisions.experiments.channel import (
     PASTING,
+    BitChannel,
     information,
     least_people,
     least_people_of_arms,
 )
-from beam_ldp.decisions.experiments.simple import simple_design
 
 pytestmark = pytest.mark.exact
 

@@ -12,7 +12,7 @@ from scipy import stats
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.decisions import ArmCounts, ExperimentPlan, decide, design_experiment
 from beam_ldp.decisions.experiments.channel import NO_NOISE
-from beam_ldp.decisions.experiments.designing import people_needed, with_people
+from beam_ldp.decisions.experiments.plan import people_needed, with_people
 
 pytestmark = pytest.mark.exact
 

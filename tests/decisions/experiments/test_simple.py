@@ -9,6 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from beam_ldp.decisions.experiments.arms import (
+    normal_people,
+    simple_design,
+    simple_p_value,
+    simple_power,
+    simple_threshold,
+)
 from beam_ldp.decisions.experiments.channel import (
     NO_NOISE,
     BitChannel,
@@ -16,13 +23,6 @@ from beam_ldp.decisions.experiments.channel import (
     clopper_pearson,
     randomize_scores,
     share_interval,
-)
-from beam_ldp.decisions.experiments.simple import (
-    normal_people,
-    simple_design,
-    simple_p_value,
-    simple_power,
-    simple_threshold,
 )
 
 pytestmark = pytest.mark.exact

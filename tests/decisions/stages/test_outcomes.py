@@ -22,7 +22,7 @@ from beam_ldp.decisions import (
     decide_releases,
     design_experiment,
 )
-from beam_ldp.decisions.stages.outcomes import OutcomeEncoder, OutcomeQuery, counts_of
+from beam_ldp.decisions.outcomes import OutcomeEncoder, Outcomes, counts_of
 from beam_ldp.questions.columns import NOT_BINARY, SOUND, Column
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.settings import Noise, People, Privacy
@@ -95,7 +95,7 @@ def test_names_and_limits_of_the_plan() -> None:
         plan_of(looks=2, alpha=0.01), column="bought", people=ARMS, noise=Noise(dataset="them")
     )
     assert len({one.identity.digest for one in (made, second, other)}) == 3
-    assert len({OutcomeQuery(plan, "bought", look).digest(None) for look in (1, 2)}) == 2
+    assert len({Outcomes(plan, "bought", look).digest(None) for look in (1, 2)}) == 2
     with pytest.raises(ValueError, match="column of arms"):
         PrivateExperiment(plan, column="bought")
     with pytest.raises(ValueError, match="column of arms"):

@@ -13,7 +13,7 @@ from apache_beam.testing.test_pipeline import TestPipeline as Pipeline
 from apache_beam.testing.util import assert_that
 
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.stages.rewards import RewardQuery
+from beam_ldp.decisions.rewards import Rewards
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateEstimate
@@ -60,7 +60,7 @@ def test_sums_do_not_depend_on_the_order_of_people_and_name_nobody(tmp_path: Pat
     key = tmp_path / "key"
     key.write_bytes(bytes(range(32)))
     key.chmod(0o600)
-    query = RewardQuery("reward", None, "reward", batch="ab" * 32)
+    query = Rewards("reward", name="reward", batch="ab" * 32)
     people = People(id="uid", group_by="play", groups=Domain(PLAYS))
     noise = Noise(dataset="visitors", id="banner-3", key_file=str(key))
     with Pipeline() as pipeline:

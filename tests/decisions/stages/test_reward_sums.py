@@ -14,9 +14,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import FixedWindows
 from numpy.typing import ArrayLike
 
-from beam_ldp.decisions.bandits.central import CentralSums
-from beam_ldp.decisions.stages.reward_sums import PrivateSums
-from beam_ldp.decisions.stages.rewards import RewardQuery
+from beam_ldp.decisions.bandits.noise import CentralSums
+from beam_ldp.decisions.rewards import Rewards
+from beam_ldp.decisions.stages import PrivateSums
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
@@ -26,7 +26,7 @@ COUNTS = (4, 4)
 PEOPLE = People(id="uid", group_by="play", groups=PLAYS)
 DECLARED = People(group_by="play", groups=PLAYS, one_row=True)
 THREE = replace(DECLARED, groups=Domain(("1:blue", "1:red", "1:teal")))
-QUERY = RewardQuery("reward", None, "reward", batch="ab" * 32)
+QUERY = Rewards("reward", name="reward", batch="ab" * 32)
 NAMED = Noise(dataset="visitors", id="batch-1")
 SILENT = CentralSums(1e9)  # whose noise is not 0 once in e^476 times
 ROWS = [
@@ -151,12 +151,12 @@ def test_nothing_that_leaves_holds_a_reward() -> None:
 
 
 def test_identities_tell_batches_and_mechanisms_apart() -> None:
-    def digest(sums: CentralSums = SILENT, query: RewardQuery = QUERY) -> bytes:
+    def digest(sums: CentralSums = SILENT, query: Rewards = QUERY) -> bytes:
         named = PrivateSums(sums, query, COUNTS, people=PEOPLE, noise=NAMED).identity
         assert named is not None
         return named.digest
 
-    other = RewardQuery("reward", None, "reward", batch="ac" * 32)
+    other = Rewards("reward", name="reward", batch="ac" * 32)
     assert len({digest(), digest(CentralSums(1.0)), digest(query=other)}) == 3
     assert digest() == digest()
     assert PrivateSums(SILENT, QUERY, COUNTS, people=PEOPLE).identity is None

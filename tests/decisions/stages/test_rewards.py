@@ -11,7 +11,7 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_ldp.decisions.bandits.noise import bit_randomizer
-from beam_ldp.decisions.stages.rewards import RewardEncoder, RewardQuery, reward_digest
+from beam_ldp.decisions.rewards import RewardEncoder, Rewards, reward_digest
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import LInfMean, ScalarMean
 from beam_ldp.settings import People
@@ -57,7 +57,7 @@ def test_rewards_of_this_batch_count_and_all_else_is_told() -> None:
 
 
 def test_a_batch_comes_out_by_plays() -> None:
-    query = RewardQuery("reward", None, "reward", batch=DIGEST)
+    query = Rewards("reward", name="reward", batch=DIGEST)
     with TestPipeline() as pipeline:
         released = (
             pipeline
@@ -73,12 +73,12 @@ def test_a_batch_comes_out_by_plays() -> None:
 )
 def test_only_mechanisms_of_a_reward_answer(randomizer: Any) -> None:
     with pytest.raises(TypeError, match="radius 1"):
-        PrivateEstimate(randomizer, RewardQuery("reward", batch=DIGEST), min_reports=10)
+        PrivateEstimate(randomizer, Rewards("reward", batch=DIGEST), min_reports=10)
 
 
 def test_batches_are_told_apart() -> None:
     assert len(reward_digest(DIGEST)) == 16
     assert reward_digest(DIGEST) != reward_digest("ac" * 32)
-    query = RewardQuery("reward", batch=DIGEST)
+    query = Rewards("reward", batch=DIGEST)
     assert query.digest(bit_randomizer(1.0)) == reward_digest(DIGEST)
     assert np.isclose(bit_randomizer(1.0).points, [-1, 1]).all()

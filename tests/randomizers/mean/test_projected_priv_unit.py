@@ -29,8 +29,8 @@ def noiseless_mean(mechanism, vector, users, seed=0):
     chosen = mechanism.projector.project(same, np.arange(users), coins, math.inf, seeds)
     chosen /= np.linalg.norm(chosen, axis=1, keepdims=True)
     total = np.zeros(mechanism.statistic_shape, dtype=np.int64)
-    mechanism.projector.add_up(np.rint(chosen * 2**30).astype(np.int64), seeds, total)
-    return mechanism.projector.read(total) / 2**30 / users * mechanism.expansion
+    mechanism.projector.add_up(np.rint(chosen * 2**30).astype(np.int64), seeds, total, 0.0)
+    return mechanism.projector.read(total[0]) / 2**30 / users * mechanism.expansion
 
 
 @pytest.mark.exact
@@ -171,7 +171,7 @@ def test_reports_travel_and_add_up(kind, bits):
     parts = mechanism.accumulate(reports[::3]) + mechanism.accumulate(reports[1::3])
     assert np.array_equal(whole, parts + mechanism.accumulate(reports[2::3]))
     if kind == "shared":
-        assert np.count_nonzero(mechanism.accumulate(reports[:1])) <= 7
+        assert np.count_nonzero(mechanism.accumulate(reports[:1])[0]) <= 7
     for bad in (reports[:, :-1], reports.astype(float), np.zeros((1, 8), dtype=np.int32)):
         with pytest.raises(ValueError, match="reports must"):
             mechanism.accumulate(bad)
@@ -277,7 +277,7 @@ def test_configurations_and_reports_from_before_there_was_a_choice_are_what_they
     for (digest, mechanism), expected in zip(before.items(), told, strict=True):
         assert mechanism.config_digest().hex() == digest
         sent = mechanism.randomize(vectors, np.random.default_rng(2))
-        found = mechanism.pack(sent) + mechanism.accumulate(sent).tobytes()
+        found = mechanism.pack(sent) + mechanism.accumulate(sent)[0].tobytes()
         assert hashlib.sha256(found).hexdigest()[:16] == expected
     short = ProjectedPrivUnit(20, 4.0, projected=8, coordinate_bits=8, rounding="random")
     assert short.to_config()["rounding"] == "random"

@@ -33,12 +33,14 @@ def test_figure_3_2b():
     table = {0.5: 8.32e-5, 1.0: 2.66e-5, 2.5: 7.10e-6}
     single_message_laplace = {0.5: 4.64e-4, 1.0: 2.34e-4, 2.5: 1.39e-4}
     for epsilon, expected in table.items():
-        mechanism = LInfMean.for_shuffle(1, epsilon, 1e-5, 1000, radius=0.5, levels=6)
+        mechanism = LInfMean.for_shuffle(
+            1, epsilon, 1e-5, 1000, radius=0.5, levels=6, method="blanket"
+        )
         error = mechanism.mean_squared_error(1000)
         assert error == pytest.approx(expected, rel=0.02)
         assert error < single_message_laplace[epsilon] / 5
     ours = LInfMean.for_shuffle(1, 0.5, 1e-5, 1000, radius=0.5)
-    assert ours.mean_squared_error(1000) == pytest.approx(table[0.5], rel=0.02)
+    assert ours.mean_squared_error(1000) < 0.7 * table[0.5]  # by the price of all data sets
 
 
 @pytest.mark.exact

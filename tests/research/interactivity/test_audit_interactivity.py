@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.release.devices.release_file import ReleaseFile
 from beam_ldp.research.interactivity.command import CLEAN, FLAGGED, MALFORMED
 from tests.memory_files import SCHEME, STORE
 

@@ -1,1 +1,0 @@
-"""Commands of this room: `beam-ldp ab-test` and `beam-ldp bandit`."""

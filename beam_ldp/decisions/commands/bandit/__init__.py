@@ -1,1 +1,0 @@
-"""What `beam-ldp bandit` does for people who are really there: its service, batch by batch."""

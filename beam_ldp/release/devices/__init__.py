@@ -1,0 +1,1 @@
+"""Reports that devices send: what is agreed upon, and how they are collected."""

@@ -1,0 +1,1 @@
+"""Streams: windows of files that keep arriving, each released once."""

@@ -1,1 +1,0 @@
-"""Parts of `beam-ldp frequency`: one list, several questions, groups, numbers."""

@@ -1,1 +1,0 @@
-"""Parts of `beam-ldp mean` and `user-mean`."""

@@ -1,1 +1,0 @@
-"""What a release costs and says of itself: gates, price, charge, record, statement."""

@@ -1,1 +1,0 @@
-"""Parts of `beam-ldp frequency --stream`: windows of files that keep arriving."""
