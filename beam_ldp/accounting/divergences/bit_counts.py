@@ -454,13 +454,12 @@ def _epsilon_of_sizes(bit: Bit, crowd: CrowdSizes, delta: float) -> float:
 
 def _log_ends(releases: Releases, epsilons: Array) -> Array:
     """Logarithms of the delta where nobody else has the larger chance, or everybody."""
-    rows = np.arange(len(epsilons))
-    found = np.full(len(epsilons), -np.inf)
-    some = rows[epsilons < releases.tops]
-    for batch in releases.batches(some, epsilons[some]):
-        at = some[batch]
-        counts = releases.counts(at, np.minimum(epsilons[at], releases.tops[at] * _MOST))
-        found[at] = counts.log_deltas(releases.ends()[at, :: _ENDS + 1], upper=True).max(axis=1)
+    found, ends = np.full(len(epsilons), -np.inf), releases.ends()[:, :: _ENDS + 1]
+    some, at = np.flatnonzero(epsilons < releases.tops), np.minimum(epsilons, releases.tops * _MOST)
+    for batch in releases.batches(some, at[some]):
+        rows = some[batch]
+        counts = releases.counts(rows, at[rows])
+        found[rows] = counts.log_deltas(ends[rows], upper=True).max(axis=1)
     return found
 
 
