@@ -111,7 +111,7 @@ def test_sizes_by_chance_are_each_proved_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda told: told[:1], "a direction has no blocks"),
+        (lambda told: told[:1], "a direction is not proved"),
         (lambda told: [told[0], [*told[1][:3], told[1][3][:-1]]], "do not hold all numbers"),
         (lambda told: [told[0], [*told[1][:3], told[1][3][1:]]], "do not hold all numbers"),
         (lambda told: [told[0], [*told[1][:3], told[1][3][::-1]]], "do not hold all numbers"),
