@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import operator
 import sys
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
@@ -295,7 +294,9 @@ def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
             tables, two = [two_kinds(_number(bit), bit=True) for _, bit in bits], "outputs" in one
             found += [Part(times * n, t, crowd, bit=two) for t, (n, _) in zip(tables, bits)]
         elif one["kind"] != "GaussianDpEvent":
-            found.append(_shuffle(one, times, choices[len(found)]))
+            part, local = _shuffle(one, times, choices[len(found)]), one.get("local_event", one)
+            bit = local.get("outputs") == 2 and not choices[len(found)]["any_randomizer"]
+            found.append(part._replace(bit=bit and one.get("sampling") != "shuffled_epochs"))
     _need(len(found) == len(choices), "it counts other releases than the event")
     return found
 def _shuffle(one: Json, times: int, choice: Json) -> Part:
@@ -316,13 +317,12 @@ def _shuffle(one: Json, times: int, choice: Json) -> Part:
     honest = _whole(one["num_reports"] - _whole(one["num_fakes"], 0), 1)
     _need(not mixed or (groups == 1 and honest == one["num_reports"] <= mixed + 1),
           "its table is of another crowd of several budgets")
-    bit = local.get("outputs") == 2 and not anybody
     if groups == 1:
-        return Part(times, table, honest, bit=bit)
+        return Part(times, table, honest)
     if sizes := choice.get("crowds"):
         telling = Fraction(_whole(local.get("telling_groups", groups), 1, groups), groups)
         sizes = in_groups(sizes, honest, groups, telling)
-        return Part(times, table, honest // groups + 1, sizes=sizes, bit=bit)  # about so many
+        return Part(times, table, honest // groups + 1, sizes=sizes)  # crowd: about as many
     crowd = _whole(choice["crowd"], 2, honest)  # at least, but for the chance of a smaller group
     return Part(times, table, crowd, chance=groups * rare(crowd - 1, honest, Fraction(1, groups)))
 def in_groups(sizes: list[int], honest: int, groups: int, telling: Fraction) -> Law:
@@ -362,8 +362,7 @@ def _sample(one: Json, times: int, table: Table, choice: Json) -> Part:
     _need(not lost or gone >= fakes, "it knows who came in which round")
     if gone < min(fakes, total):
         chance = rare(total - gone - 1, total, 1 - Fraction(fakes, users))
-    bit = one["local_event"].get("outputs") == 2 and not (epoch or choice["any_randomizer"])
-    return Part(times, table, crowd, rate, Fraction(1, points), chance, bit=bit)
+    return Part(times, table, crowd, rate, Fraction(1, points), chance)
 def rare(few: int, of: int, likely: Fraction) -> Fraction:
     """How likely at most so few of so many are of a kind, with this share on average: Chernoff."""
     share = Fraction(few, of)
@@ -500,7 +499,7 @@ def bit_delta(part: Part, odds: Fraction, nodes: int, counted: int, places: int,
         else:
             sizes = [max(both) * steep**2 for *both, (*_, steep) in zip(one[3], two[3], at)]
             found = Decimal(length) ** 2 / 8 * sum(sizes) + max(
-                scale * highest(terms, grid) + sum(map(operator.mul, size, bends))
+                scale * highest(terms, grid) + sum(x * y for x, y in zip(size, bends))
                 for _, scale, terms, size, _ in (one, two))
         worst = max(worst, found + max(one[4], two[4]))
     lift = _decimal(b) * (4 * chance + TINY - 1 / ((2 * nodes * step).exp() + 1))
