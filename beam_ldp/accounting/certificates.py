@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.bit_counts import Bit, block_ends
+from beam_ldp.accounting.divergences.bit_counts import Bit, block_ends, sizes_that_matter
+from beam_ldp.accounting.divergences.crowd_sizes import CrowdSizes, of_groups
 from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
 from beam_ldp.accounting.reports import (
@@ -27,7 +28,6 @@ from beam_ldp.accounting.reports import (
     LocalReports,
     SampledReports,
 )
-from beam_ldp.randomizers.shuffle_pair import smallest_group
 from beam_ldp.randomizers.special import brentq
 from beam_ldp.verifier import verify
 from beam_ldp.verifier.verify import Law, Leaves, Part
@@ -53,6 +53,7 @@ _SAMPLED_COLUMNS = "it samples people of whom each sends several messages"
 _TOO_MANY = f"it is composed of more than {_MOST_PARTS} kinds of releases"
 _TOO_TIGHT = "its event alone does not prove its epsilon, or not by sums of few enough terms"
 _IN_SHARES = "it rests on shares that only a shuffler hides, for which certificates have no step"
+_IN_GROUPS = "it composes releases in public groups: a sum for every size that a group may have"
 _BY_LENGTH = "its bound rests on how long a person's vector is, for which certificates have no step"
 
 
@@ -153,6 +154,8 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
         for epsilon in epsilons:
             yield from (head | found for found in _shuffled(parts, epsilon, delta))
         return
+    if any(one.get("local_event", {}).get("public_groups", 1) > 1 for one, _ in parts):
+        raise verify.Refuted(_IN_GROUPS)
     many = sum(times for _, times in parts) >= _MANY
     for grid in (_MANY_RELEASES if many else _FEW_RELEASES, _RARE_REPORTS):
         yield from (head | found for found in _composed(parts, epsilons, delta, grid))
@@ -163,12 +166,17 @@ def _candidates(event: dict[str, Any], price: float, delta: float) -> Iterator[d
 def _shuffled(event: Leaves, epsilon: float, delta: float) -> Iterator[dict[str, Any]]:
     for choice in _choices(event[0][0]):
         (part,) = verify.parts_of(event, [choice])
-        if part.bit and (blocks := _blocks(part, epsilon, delta - float(part.chance))):
-            told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
+        told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
+        if part.bit and part.sizes:
+            few = {"crowds": _sizes_of_bits(event[0][0], part, epsilon)}
+            each = [part._replace(crowd=size) for size in few["crowds"]]
+            if all(blocks := [_blocks(one, epsilon) for one in each]):
+                bits = {"parts": [choice | few], "tilts": blocks, "smoothing": _SMOOTHINGS[0]}
+                yield told | bits
+        elif part.bit and (blocks := _blocks(part, epsilon, delta - float(part.chance))):
             yield told | {"tilts": blocks, "smoothing": _SMOOTHINGS[0]}
         tilts = [_text(_tilt(side, epsilon)) for side in _sides(part)]
         for smoothing in _SMOOTHINGS:
-            told = {"kind": "shuffle", "epsilon": epsilon, "parts": [choice]}
             yield told | {"tilts": tilts, "smoothing": smoothing}
 
 
@@ -179,12 +187,25 @@ def _choices(one: dict[str, Any]) -> list[dict[str, Any]]:
         return [{}]
     crowd: dict[str, Any] = {}
     if one is not local and local["public_groups"] > 1:
-        honest = one["num_reports"] - one["num_fakes"]
-        crowd["crowd"] = smallest_group(honest, local["public_groups"])
+        crowd["crowds"] = list(_sizes(one).sizes)
     if one.get("sampling") in (WITHOUT_REPLACEMENT, SHUFFLED_EPOCHS) and one["num_fakes"]:
         crowd["crowd"] = _honest_drawn(one)
     own = local["pair"] is not None and local["pair"][1] % 2 == 1 and local["messages"] == 1
     return [{"any_randomizer": anybody} | crowd for anybody in ([False, True] if own else [True])]
+
+
+def _sizes(one: dict[str, Any]) -> CrowdSizes:
+    """Of a person's own public group."""
+    found = of_groups(one["num_reports"] - one["num_fakes"], one["local_event"]["public_groups"])
+    assert isinstance(found, CrowdSizes)
+    return found
+
+
+def _sizes_of_bits(one: dict[str, Any], part: Part, epsilon: float) -> list[int]:
+    """Those of which it matters what a bit costs in just so many."""
+    sizes = _sizes(one)
+    some = sizes_that_matter(_bits(part)[0], sizes, np.array([epsilon]))[:, 0]
+    return [size for size, matters in zip(sizes.sizes, some) if matters]
 
 
 def _honest_drawn(one: dict[str, Any]) -> int:
@@ -215,14 +236,17 @@ def _sides(part: Part) -> list[Part]:
 def _blocks(part: Part, epsilon: float, delta: float | None = None) -> list[Any]:
     """What proves it of a bit, for each direction: see `verify.bits_delta`; empty if too long."""
     share = float(part.share * part.rate)
-    _, first, second = max((f / s, f, s) for f, s, _ in part.table)
-    bits = [Bit(float(first), float(second))]
-    if first + second != 1:
-        bits.append(Bit(float(1 - second), float(1 - first)))
     inner = math.log1p(math.expm1(epsilon) / share)
     goal = None if delta is None else delta / share
-    found = [block_ends(bit, part.crowd, inner, goal) for bit in bits]
+    found = [block_ends(bit, part.crowd, inner, goal) for bit in _bits(part)]
     return [] if None in found else found
+
+
+def _bits(part: Part) -> list[Bit]:
+    """Each direction of a table of two reports."""
+    _, first, second = max((f / s, f, s) for f, s, _ in part.table)
+    bits = [Bit(float(first), float(second))]
+    return bits if first + second == 1 else [*bits, Bit(float(1 - second), float(1 - first))]
 
 
 def _tilt(part: Part, epsilon: float) -> float:

@@ -89,6 +89,8 @@ def _encode(value: Any) -> Any:
         fields = {f.name: _encode(getattr(value, f.name)) for f in attr.fields(type(value))}
         if isinstance(value, LocalReports) and value.squared_change is None:
             fields = {key: told for key, told in fields.items() if key not in _WHERE_KNOWN}
+        if fields.get("telling_groups", 0) is None:
+            del fields["telling_groups"]
         if not fields.get("outputs", 1):
             del fields["outputs"]
         return {"kind": name, **fields}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd, CrowdSizes
 from beam_ldp.accounting.divergences.enumerated import listed_configurations
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
@@ -217,13 +218,13 @@ def difference_law(trials: int, each: float, neither: float) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def class_lower_epsilon(
-    local_epsilon: float, num_reports: int, rate: float, count: int, delta: float
+    local_epsilon: float, num_reports: Crowd, rate: float, count: int, delta: float
 ) -> float:
     """Certified lower bound of the epsilon of `count` releases, for the worst randomizer.
 
     Args:
         local_epsilon: eps0.
-        num_reports: Reports in each shuffled batch.
+        num_reports: Reports in each shuffled batch; by chance, of one release without sampling.
         rate: Probability that a person (of several points per client: one data point) is drawn for
             a batch; 1 without sampling.
         count: Releases.
@@ -240,10 +241,10 @@ def class_lower_epsilon(
 
 @lru_cache(maxsize=4096)
 def two_response_epsilon(
-    local_epsilon: float, num_reports: int, rate: float, count: int, delta: float
+    local_epsilon: float, num_reports: Crowd, rate: float, count: int, delta: float
 ) -> float:
     """What binary randomized response costs at least; see `class_lower_epsilon`."""
-    if rate == 1.0 and count == 1:
+    if (rate == 1.0 and count == 1) or isinstance(num_reports, CrowdSizes):
         return _one_shuffle(two_response_witnesses(local_epsilon), num_reports, delta)
     pair = two_response_atoms(local_epsilon, num_reports, rate)
     return lower_epsilon([(count, pair)], delta)
@@ -251,10 +252,10 @@ def two_response_epsilon(
 
 @lru_cache(maxsize=4096)
 def three_response_epsilon(
-    local_epsilon: float, num_reports: int, rate: float, count: int, delta: float
+    local_epsilon: float, num_reports: Crowd, rate: float, count: int, delta: float
 ) -> float:
     """What ternary randomized response costs at least; see `class_lower_epsilon`."""
-    if rate == 1.0 and count == 1:
+    if (rate == 1.0 and count == 1) or isinstance(num_reports, CrowdSizes):
         return _one_shuffle(three_response_witnesses(local_epsilon), num_reports, delta)
     if num_reports <= _LARGEST_LISTED_CROWD:
         pair = three_response_atoms(local_epsilon, num_reports, rate, _TILT)
@@ -277,7 +278,7 @@ def _both(pairs: tuple[ShufflePair, ...]) -> tuple[ShufflePair, ...]:
     return tuple(side for pair in pairs for side in directions(pair))
 
 
-def _one_shuffle(pairs: tuple[ShufflePair, ...], num_reports: int, delta: float) -> float:
+def _one_shuffle(pairs: tuple[ShufflePair, ...], num_reports: Crowd, delta: float) -> float:
     best = 0.0
     for pair in pairs:
         if hockey_stick(pair, num_reports, best).lower > delta:  # else it cannot be the largest

@@ -17,7 +17,7 @@ from beam_ldp.accounting.reports import (
     ShuffledReports,
     crowd_of,
     hidden_users,
-    with_crowd,
+    honest_part,
 )
 from beam_ldp.accounting.shares import ShuffledShares
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
@@ -316,9 +316,8 @@ def expected_price(
 
 
 def _price(ran: Any, delta: float, honest_fraction: float) -> Price:
-    crowd = hidden_users(crowd_of(ran), honest_fraction)
-    priced = with_crowd(ran, crowd)
-    return Price(event_epsilon(priced, delta), crowd, priced)
+    priced = honest_part(ran, honest_fraction)
+    return Price(event_epsilon(priced, delta), crowd_of(priced), priced)
 
 
 def price_as_json(price: Price) -> dict[str, Any]:

@@ -87,10 +87,10 @@ class Schedule:
                 f"local_epsilon must be that of the randomizer "
                 f"({self.randomizer.local_epsilon!r}), got {self.local_epsilon!r}"
             )
-        if crowd(self.randomizer, self.num_reports) < self.num_reports:
+        if crowd(self.randomizer, self.num_reports) != self.num_reports:
             raise ValueError(
-                "randomizer splits the crowd by something public: price the smallest group "
-                f"({crowd(self.randomizer, self.num_reports)} reports) without sampling"
+                "randomizer must not split the crowd by something public, which is priced without "
+                "sampling (shuffled_event)"
             )
 
     @property

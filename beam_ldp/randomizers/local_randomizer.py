@@ -23,7 +23,6 @@ from beam_ldp.randomizers.report_format import ReportFormat
 from beam_ldp.randomizers.shuffle_pair import (
     ShufflePair,
     TwoLevels,
-    smallest_group,
     two_level_witnesses,
 )
 
@@ -261,34 +260,27 @@ class LocalRandomizer(ReportFormat):
     def public_groups(self) -> int:
         """Groups that split a crowd: everybody is in one of them, at random, for all to see.
 
-        More than 1 where a report carries something public that is tied to the user.
+        More than 1 where a report carries something public that is tied to the user. It is drawn
+        anew for each report, each group equally likely, whatever the value.
         """
         return 1
 
-    def crowd_size(self, num_reports: int, statistic: np.ndarray | None = None) -> int:
-        """Reports among which one report hides once shuffled.
+    @property
+    def telling_groups(self) -> int:
+        """Of the `public_groups`, in how many at most the reports of any two values can differ."""
+        return self.public_groups
 
-        All of them, unless reports carry something public that is tied to the user: then the
-        smallest of the `public_groups` that share it, as counted in `statistic` or else a number
-        that all groups reach but with chance 1e-12.
+    def crowd_size(self, num_reports: int) -> int:
+        """Reports among which one report hides once shuffled, about as many as in a public group.
 
-        A mechanism that can count its groups says so in `counted_group`. Overriding this method
-        instead makes a rule of its own (`own_crowd_rule`): what it says of a number of reports must
-        hold for certain, and the event of one report, a sample or fakes have no price.
+        All of them, unless there are several `public_groups`. Those are priced by the chances of
+        every size of the person's own, not by this number.
+
+        Overriding this method makes a rule of its own (`own_crowd_rule`): what it says of a number
+        of reports must hold for certain, and the event of one report, a sample or fakes have no
+        price.
         """
-        counted = None
-        if statistic is not None and num_reports and self.public_groups > 1:
-            counted = self.counted_group(statistic)
-        if counted is not None:
-            return min(num_reports, counted)
-        return smallest_group(num_reports, self.public_groups)
-
-    def counted_group(self, statistic: np.ndarray) -> int | None:
-        """Reports of the smallest public group that has any, in a batch of this statistic.
-
-        None where it cannot be counted, or nobody is in it.
-        """
-        return None
+        return -(-num_reports // self.public_groups)
 
     def dp_event(self) -> Any:
         """One report of one person as a privacy event: `accounting.local_event`."""

@@ -603,8 +603,7 @@ def honest_event(event: Any, honest_fraction: float) -> Any:
     """The event among those reports alone that are not fake."""
     if honest_fraction == 1:
         return event
-    reports = _accounting("reports")
-    return reports.with_crowd(event, reports.hidden_users(reports.crowd_of(event), honest_fraction))
+    return _accounting("reports").honest_part(event, honest_fraction)
 
 
 def _is_shuffled(event: Any) -> bool:

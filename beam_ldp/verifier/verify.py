@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import operator
 import sys
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
@@ -90,7 +89,7 @@ def read(text: str) -> Any:
 
 # Step 1. Bound: the certificate is of this statement, and the statement of this row --------
 _CHOSEN = {"version", "kind", "epsilon", "delta", "identity", "parts", "tilts", "tilt", "smoothing",
-           "any_randomizer", "crowd", "knots"}
+           "any_randomizer", "crowd", "crowds", "knots"}
 _READ = {"certificate", "event", "epsilon", "delta", "identity_digest", "schema_version"}
 def _verdict(statement: Json, certificate: Json, row: Json | None) -> Verdict:
     names = {*certificate}.union(*certificate.get("parts", ()))
@@ -146,7 +145,8 @@ def leaves(event: Json) -> Leaves:
     return list(found.values())
 def _known(event: Json) -> None:  # one field more may mean anything; what can only lessen it not
     _need(event.get("outputs", 2) == 2, "its reports are neither bits nor said to be more")
-    kind, names = str(event["kind"]), {*event} - {"squared_change", "places", "outputs"}
+    kind, names = str(event["kind"]), {*event} - {
+        "squared_change", "places", "telling_groups", "outputs"}
     known = kind.endswith("DpEvent") and names == {"kind", *_FIELDS.get(kind[:-7], "?").split()}
     _need(known, f"there is no step for events such as its {kind:.40}")
     for told in event.values():  # no truth value, nor anything else that only counts as a number
@@ -260,17 +260,27 @@ class Part(NamedTuple):
     rate: Fraction = Fraction(1)
     share: Fraction = Fraction(1)
     chance: Fraction = Fraction(0)
+    sizes: Law = []  # noqa: RUF012  # of a crowd by chance: how likely it is of at least so many
     shift: Fraction = Fraction(0)  # of noise: what a person changes, in its standard deviations
     bit: bool = False  # a report is one of two, and everybody's chances lie between the table's
-    def delta(self, loss: Fraction, tilts: list[Any], smoothing: str) -> Fraction:
-        """An upper bound of the least delta of one of them at a loss."""
+    def delta(self, loss: Fraction, told: list[Any], smoothing: str) -> Fraction:
+        """An upper bound of the least delta of one of them at a loss: for each direction there is
+        told a tilt, or blocks; of blocks in a crowd by chance, for each of its sizes."""
         _need(0 < self.rate <= 1 >= self.share > 0, "it samples more than there are")
-        if tilts and not isinstance(tilts[0], str):
-            share = self.share * self.rate
-            return share * bits_delta(self, 1 + (_exp(loss, up=False) - 1) / share, tilts)
-        odds = 1 + (_exp(loss, up=False) - 1) / self.share  # smaller odds give a larger delta
-        one = noise_delta if self.shift else shuffle_delta
-        return self.share * one(self, odds, tilts, smoothing)
+        blocks = bool(told) and not isinstance(told[0], str)
+        share = self.share * self.rate if blocks else self.share
+        odds = 1 + (_exp(loss, up=False) - 1) / share  # smaller odds give a larger delta
+        if self.shift:
+            return share * noise_delta(self, odds)
+        crowds, total = self.sizes or [(Fraction(self.crowd), Fraction(1))], Fraction(0)
+        each = told if blocks and self.sizes else [told] * len(crowds)
+        for (size, chance), proofs in zip(crowds, each, strict=True):
+            both = [self._replace(table=t, crowd=int(size)) for t in sides(self.table)]
+            _need(len(both) == len(proofs), "a direction is not proved")
+            total += chance * max(bit_delta(one, odds, *proof) if blocks else
+                                  shuffle_delta(one, odds, _rational(proof), smoothing)
+                                  for one, proof in zip(both, proofs))
+        return share * total
 def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
     """The releases of an event, of which a certificate may choose `any_randomizer` and `crowd`."""
     found: list[Part] = []
@@ -284,7 +294,9 @@ def parts_of(event: Leaves, choices: list[Json]) -> list[Part]:
             tables, two = [two_kinds(_number(bit), bit=True) for _, bit in bits], "outputs" in one
             found += [Part(times * n, t, crowd, bit=two) for t, (n, _) in zip(tables, bits)]
         elif one["kind"] != "GaussianDpEvent":
-            found.append(_shuffle(one, times, choices[len(found)]))
+            part, local = _shuffle(one, times, choices[len(found)]), one.get("local_event", one)
+            bit = local.get("outputs") == 2 and not choices[len(found)]["any_randomizer"]
+            found.append(part._replace(bit=bit and one.get("sampling") != "shuffled_epochs"))
     _need(len(found) == len(choices), "it counts other releases than the event")
     return found
 def _shuffle(one: Json, times: int, choice: Json) -> Part:
@@ -305,12 +317,27 @@ def _shuffle(one: Json, times: int, choice: Json) -> Part:
     honest = _whole(one["num_reports"] - _whole(one["num_fakes"], 0), 1)
     _need(not mixed or (groups == 1 and honest == one["num_reports"] <= mixed + 1),
           "its table is of another crowd of several budgets")
-    bit = local.get("outputs") == 2 and not anybody
     if groups == 1:
-        return Part(times, table, honest, bit=bit)
+        return Part(times, table, honest)
+    if sizes := choice.get("crowds"):
+        telling = Fraction(_whole(local.get("telling_groups", groups), 1, groups), groups)
+        sizes = in_groups(sizes, honest, groups, telling)
+        return Part(times, table, honest // groups + 1, sizes=sizes)  # crowd: about as many
     crowd = _whole(choice["crowd"], 2, honest)  # at least, but for the chance of a smaller group
-    chance = groups * rare(crowd - 1, honest, Fraction(1, groups))
-    return Part(times, table, crowd, chance=chance, bit=bit)
+    return Part(times, table, crowd, chance=groups * rare(crowd - 1, honest, Fraction(1, groups)))
+def in_groups(sizes: list[int], honest: int, groups: int, telling: Fraction) -> Law:
+    """Sizes of the person's own group, each with the chance of it or more up to the next: a
+    binomial's, term by term; times that of a group in which reports of two values differ."""
+    _need(sizes == sorted({_whole(n, 1, honest) for n in sizes}), "its crowds do not ascend")
+    _need(sizes[0] == 1 and sizes[-1] <= MOST_WORK // 10, "its least crowd is none, or too many")
+    found, at = [Decimal(0)] * len(sizes), 0
+    term = _decimal(1 - Fraction(1, groups)) ** (honest - 1)
+    for size in range(1, sizes[-1]):
+        at += size == sizes[at + 1]
+        found[at] += term
+        term *= Decimal(honest - size) / (size * (groups - 1))
+    found[-1] = max(1 - sum(found), Decimal(0)) + Decimal("1e-50")
+    return [(Fraction(n), Fraction(p * SAFE) * telling) for n, p in zip(sizes, found)]
 def _sample(one: Json, times: int, table: Table, choice: Json) -> Part:
     """The same of a random sample of people, where what is seen is how many there are."""
     users, drawn, came = _whole(one["num_users"], 1), one["num_drawn"], one["num_received"]
@@ -335,8 +362,7 @@ def _sample(one: Json, times: int, table: Table, choice: Json) -> Part:
     _need(not lost or gone >= fakes, "it knows who came in which round")
     if gone < min(fakes, total):
         chance = rare(total - gone - 1, total, 1 - Fraction(fakes, users))
-    bit = one["local_event"].get("outputs") == 2 and not (epoch or choice["any_randomizer"])
-    return Part(times, table, crowd, rate, Fraction(1, points), chance, bit=bit)
+    return Part(times, table, crowd, rate, Fraction(1, points), chance)
 def rare(few: int, of: int, likely: Fraction) -> Fraction:
     """How likely at most so few of so many are of a kind, with this share on average: Chernoff."""
     share = Fraction(few, of)
@@ -346,21 +372,18 @@ def rare(few: int, of: int, likely: Fraction) -> Fraction:
     return Fraction((-of * (one + other)).exp() * SAFE)
 
 # Step 6. Sum: the delta of one shuffle is the positive part of a sum of independent numbers -
-def shuffle_delta(part: Part, odds: Fraction, tilts: list[str], smoothing: str) -> Fraction:
-    """An upper bound of the least delta at these odds, in each direction, with a tilt for each:
+def shuffle_delta(part: Part, odds: Fraction, tilt: Fraction, smoothing: str) -> Fraction:
+    """An upper bound of the least delta at these odds, in the direction of the table:
     rate E[max(X_1 + ... + X_crowd, 0)] / crowd: X is (first - odds second) / blanket
     with the probabilities of the blanket, 0 otherwise, less a number if one may be absent."""
-    both, found, absent = sides(part.table), Fraction(0), (odds - 1) * (1 / part.rate - 1)
-    _need(len(both) == len(tilts), "a direction has no tilt")
-    for table, tilt in zip(both, map(_rational, tilts)):
-        atoms = [((f - odds * s) / b - absent, b) for f, s, b in table]
-        atoms = [(-absent, 1 - sum((p for _, p in atoms), Fraction(0))), *atoms]
-        mean = sum((x * p for x, p in atoms if x > 0), Fraction(0))
-        if part.crowd > 1 and mean > 0:
-            mean = positive_part([(part.crowd, atoms)], 0, tilt, _rational(smoothing))
-        found = max(found, part.rate * mean / part.crowd)
-    return found
-def noise_delta(part: Part, odds: Fraction, *_: Any) -> Fraction:
+    absent = (odds - 1) * (1 / part.rate - 1)
+    atoms = [((f - odds * s) / b - absent, b) for f, s, b in part.table]
+    atoms = [(-absent, 1 - sum((p for _, p in atoms), Fraction(0))), *atoms]
+    mean = sum((x * p for x, p in atoms if x > 0), Fraction(0))
+    if part.crowd > 1 and mean > 0:
+        mean = positive_part([(part.crowd, atoms)], 0, tilt, _rational(smoothing))
+    return part.rate * mean / part.crowd
+def noise_delta(part: Part, odds: Fraction) -> Fraction:
     """That of the half-line of all places with larger odds; who came by a coin moves it by half."""
     t, m, q = _decimal(odds), _decimal(part.shift) / 2, _decimal(part.rate)
     absent, k = (1 - q) * (t - 1), q * (-m * m / 2).exp()
@@ -433,17 +456,13 @@ def _nodes(laws: list[Any], nodes: int, spacing: Fraction, decay: Decimal, w: De
     return Decimal(ONE + 2 * total + error) / ONE
 
 # Step 7. Bits: two kinds of reports, and everybody's chances between those of the table ----
-def bits_delta(part: Part, odds: Fraction, told: list[Any]) -> Fraction:
-    """An upper bound of the delta of any data set; `told`, for each direction, are numbers of
-    nodes, of those that count, of places, and those of ones at which blocks end."""
-    _, f, s = max((f / s, f, s) for f, s, _ in part.table)
-    both = [(f, s), (1 - s, 1 - f)][:1 if f + s == 1 else 2]
+def bit_delta(part: Part, odds: Fraction, nodes: int, counted: int, places: int,
+              ends: list[int]) -> Fraction:
+    """An upper bound of the delta of any data set in the direction of the table; told are numbers
+    of nodes, of those that count, of places, and those of ones at which blocks end."""
     _need(part.bit and len(part.table) == 2, "blocks of ones are for what is one bit")
-    _need(len(both) == len(told), "a direction has no blocks")
-    return max(_bit(pair, part.crowd - 1, odds, *one) for pair, one in zip(both, told))
-def _bit(pair: tuple[Fraction, Fraction], others: int, odds: Fraction, nodes: int, counted: int,
-         places: int, ends: list[int]) -> Fraction:
-    b = max(odds - 1, Fraction(0))  # none but rounding makes it less
+    _, *pair = max((f / s, f, s) for f, s, _ in part.table)
+    b, others = max(odds - 1, Fraction(0)), part.crowd - 1  # none but rounding makes it less
     if (a := pair[0] - (b + 1) * pair[1]) <= 0:
         return Fraction(0)
     good = ends == sorted({*ends, 0, others}) and {*map(type, ends)} == {int}
@@ -458,34 +477,31 @@ def _bit(pair: tuple[Fraction, Fraction], others: int, odds: Fraction, nodes: in
         chance += (-away**2 / (2 * _decimal(others * max(p - p * p for p in laws)) + away)).exp()
     angles = [Fraction(PI_BELOW) * (2 * j + 1) / (2 * nodes) for j in range(counted)]
     at = [_node(angle, tilted, levels, _decimal(a / b) if b else 1 / TINY**2) for angle in angles]
-    bends, rows = [step**2 + _decimal(angle) ** 2 for angle in angles], []
+    bends = [(step**2 + _decimal(x) ** 2) / (2 * (places - 1) ** 2) for x in angles]
+    def turned(w: Fraction) -> tuple[Decimal, list[Point]]:
+        return (-_decimal(w) * step).exp(), [_unit(-w * angle) for angle in angles]
+    def highest(terms: list[Point], turns: list[tuple[Decimal, list[Point]]]) -> Decimal:
+        """The largest sum of them, turned to so many places."""
+        sums = ((w, sum(x * u - y * v for (x, y), (u, v) in zip(terms, z))) for w, z in turns)
+        return max(w * (x >> BITS) / ONE for w, x in sums)
+    grid, rows, worst = [turned(Fraction(2 * i, places - 1)) for i in range(places)], [], Decimal(0)
     for m in ends:
         powers = [_times(_power(x, m), _power(y, others - m)) for x, y, *_ in at]
         scale = (m * levels[0] + (others - m) * levels[1]).exp() / nodes
         terms = [_times(power, kernel) for power, (_, _, kernel, _) in zip(powers, at)]
-        left = scale * nodes * (2 * _size(powers[-1]) * (counted < nodes) + 8 * chance + TINY)
-        rows.append((scale, terms, [scale * _size(x) for x in terms], left))
-    def highest(row: Any, turns: list[tuple[Decimal, list[Point]]]) -> Decimal:
-        """The largest of one number of ones, at so many places."""
-        sums = ((w, sum(x * u - y * v for (x, y), (u, v) in zip(row[1], z))) for w, z in turns)
-        return Decimal(row[0] * max(w * (x >> BITS) / ONE for w, x in sums))
-    def turned(w: Fraction) -> tuple[Decimal, list[Point]]:
-        return (-_decimal(w) * step).exp(), [_unit(-w * angle) for angle in angles]
-    grid, worst, (fall, far) = [turned(Fraction(0))], Decimal(0), turned(Fraction(2, places - 1))
-    for _ in range(places - 1):
-        grid.append((grid[-1][0] * fall, [*map(_times, grid[-1][1], far)]))
-    for one, two, m, last in zip(rows, rows[1:] or rows, ends, ends[1:] or ends):
-        if last - m < 2:  # no other is between, and the threshold is known
-            means = [x * tilted[0] + (others - x) * tilted[1] for x in (m, last)]
-            found = max(highest(row, [turned(math.floor(x) + i - x) for i in (1, 2)])
-                        for row, x in zip((one, two), means))
+        left = nodes * (2 * _size(powers[-1]) * (counted < nodes) + 8 * chance + TINY)
+        rows.append((m, scale, terms, [scale * _size(x) for x in terms], scale * left))
+    for one, two in zip(rows, rows[1:] or rows):
+        if (length := two[0] - one[0]) < 2:  # no other is between, and the threshold is known
+            means = [m * tilted[0] + (others - m) * tilted[1] for m, *_ in (one, two)]
+            found = max(scale * highest(terms, [turned(math.floor(x) + i - x) for i in (1, 2)])
+                        for x, (_, scale, terms, *_) in zip(means, (one, two)))
         else:
-            found = max(highest(row, grid) for row in (one, two)) + max(
-                sum(map(operator.mul, sizes, bends)) for _, _, sizes, _ in (one, two)
-                ) / (2 * (places - 1) ** 2)
-            sizes = [max(both) * steep**2 for *both, (*_, steep) in zip(one[2], two[2], at)]
-            found += Decimal(last - m) ** 2 / 8 * sum(sizes)
-        worst = max(worst, found + max(one[3], two[3]))
+            sizes = [max(both) * steep**2 for *both, (*_, steep) in zip(one[3], two[3], at)]
+            found = Decimal(length) ** 2 / 8 * sum(sizes) + max(
+                scale * highest(terms, grid) + sum(x * y for x, y in zip(size, bends))
+                for _, scale, terms, size, _ in (one, two))
+        worst = max(worst, found + max(one[4], two[4]))
     lift = _decimal(b) * (4 * chance + TINY - 1 / ((2 * nodes * step).exp() + 1))
     return Fraction(max(worst * _decimal(a + b) + lift, Decimal(0)) * SAFE)
 def _node(angle: Fraction, tilted: list[Fraction], levels: list[Decimal], odd: Decimal) -> Any:

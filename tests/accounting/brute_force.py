@@ -101,6 +101,30 @@ def channel_pairs(rows: Array, people: int, sampled: int | None = None) -> Pairs
     )
 
 
+def public_pairs(tables: Array, people: int) -> Pairs:
+    """Every data set of people whom a public coin puts in groups, and every exchange of one value.
+
+    `tables[group]` is the table `[value, report]` of a group. The view is who is in which group and
+    the histogram of each. Groups without the victim are the same twice: they are left out.
+    """
+    groups, values = len(tables), range(len(tables[0]))
+
+    @cache
+    def law(victim: int, others: tuple[int, ...]) -> Array:
+        parts = []
+        for together in itertools.product((False, True), repeat=len(others)):
+            chance = math.prod(1 / groups if here else 1 - 1 / groups for here in together)
+            held = [victim, *itertools.compress(others, together)]
+            parts += [chance / groups * crowd_law(rows[held]) for rows in tables]
+        return np.concatenate(parts)
+
+    return _collect(
+        (law(x, others), law(y, others))
+        for others in itertools.combinations_with_replacement(values, people - 1)
+        for x, y in itertools.permutations(values, 2)
+    )
+
+
 def mixed_pairs(rows: Sequence[Array]) -> Pairs:
     """Every data set of people with laws of their own, known to all, and every exchange of one.
 

@@ -226,7 +226,8 @@ def test_the_whole_run_under_a_filter_stops_where_its_price_says():
 # Events that hold but for a chance.
 
 ORDER, FIRST, LIMIT, ALLOWED = 40.0, LocalRandomizerDpEvent(0.1), 1.0, 1e-3
-TIED = ShuffledDpEvent(LocalRandomizerDpEvent(1e-7, public_groups=2), 2)
+# More of the drawn may be fake than is supposed, by a chance of 1e-12.
+TIED = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(1e-7), 200, 100, num_fakes=100)
 
 
 def first_of_two(**how: float) -> ShuffleAccountant:

@@ -24,6 +24,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.composition.central import canonical, divergences, largest_loss
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.research.published.closed_forms import gaussian_epsilon
 
 pytestmark = pytest.mark.exact
 
@@ -251,3 +252,13 @@ def test_half_the_people_sampled_cost_what_two_laws_in_a_mixture_cost():
     mixed = (base + moved) / 2
     truth = np.maximum(mixed - math.exp(0.4) * base, 0).sum() * 1e-4
     assert truth * (1 - 1e-6) <= priced <= truth * 1.01
+
+
+@pytest.mark.parametrize("count", [10**6 + 1, 10**9])
+def test_many_rounds_of_noise_have_a_lower_bound_beside_the_exact_one(count):
+    """One Gaussian of the root of so many shifts. It said 0.038 of 0.243: the grid was full."""
+    noise, delta = 1e6 * math.sqrt(count / 10**9), 1e-6
+    found = ShuffleAccountant().compose(dp_accounting.GaussianDpEvent(noise), count)
+    exact = gaussian_epsilon(2 / noise * math.sqrt(count), delta)
+    lower = found.get_epsilon(delta).lower
+    assert 0.995 * exact < lower <= exact * (1 + 1e-9)

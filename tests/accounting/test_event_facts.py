@@ -6,11 +6,9 @@ import inspect
 import json
 import math
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import attr
 import dp_accounting
-import numpy as np
 import pytest
 
 from beam_ldp.accounting import (
@@ -21,7 +19,6 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     event_epsilon,
     local_event,
-    shuffle_delta,
     shuffle_epsilon,
     shuffle_epsilons,
     shuffled_event,
@@ -32,18 +29,15 @@ from beam_ldp.accounting.reports import (
     crowd_of,
     failure_of,
     hidden_users,
+    honest_part,
     with_crowd,
+    with_reports,
 )
-from beam_ldp.accounting.shuffle.one_release import crowd, smaller_crowd_chance
+from beam_ldp.accounting.shuffle.one_release import crowd_by_rule
 from beam_ldp.randomizers import frequency, mean, registry
-from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
-from beam_ldp.randomizers.shuffle_pair import (
-    SMALLER_GROUP_CHANCE,
-    ShufflePair,
-    smallest_group,
-    two_level_witnesses,
-)
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
 pytestmark = pytest.mark.exact
 
@@ -112,13 +106,11 @@ def test_an_event_by_hand_costs_what_the_mechanism_does_or_is_refused(mechanism,
     assert price == shuffle_epsilon(mechanism, reports, DELTA) == event_epsilon(made, DELTA)
     assert price.method == event_epsilon(made, DELTA).method
     orders = [ShuffleAccountant(orders=[8.0]).compose(e).divergences() for e in (by_hand, made)]
-    counted = ShuffledDpEvent(local_event_of_one_group(mechanism), mechanism.crowd_size(reports))
-    orders.append(ShuffleAccountant(orders=[8.0]).compose(counted).divergences())
-    assert orders[0] == orders[1] == orders[2]
+    assert orders[0] == orders[1]
 
 
 def local_event_of_one_group(mechanism):
-    return attr.evolve(local_event(mechanism), public_groups=1)
+    return attr.evolve(local_event(mechanism), public_groups=1, telling_groups=None)
 
 
 def test_public_rows_hide_nobody():
@@ -126,7 +118,7 @@ def test_public_rows_hide_nobody():
     event = ShuffledDpEvent(PUBLIC.dp_event(), N)
     whole = ShuffledDpEvent(local_event_of_one_group(PUBLIC), N)
     assert event_epsilon(whole, DELTA) == pytest.approx(0.0847, abs=1e-4)
-    assert event.crowd == smallest_group(N, 1023) == PUBLIC.crowd_size(N) == 31
+    assert event.crowd == PUBLIC.crowd_size(N) == 98
     prices = [
         event_epsilon(event, DELTA),
         ShuffleAccountant().compose(event).get_epsilon(DELTA),
@@ -137,15 +129,15 @@ def test_public_rows_hide_nobody():
     ]
     assert all(price == pytest.approx(4.0, rel=1e-3) for price in prices)
     twice = ShuffleAccountant().compose(event, 2).get_epsilon(DELTA)
-    assert twice > 6.0 > 2 * event_epsilon(whole, DELTA)
+    assert twice > 4.0 > 2 * event_epsilon(whole, DELTA)
 
 
 def test_the_rule_travels():
     event = ShuffledDpEvent(PUBLIC.dp_event(), N)
     again = event_from_json(json.loads(json.dumps(event_to_json(event))))
-    assert again == event and again.crowd == 31 and event_epsilon(again, DELTA) > 3.9
+    assert again == event and again.crowd == 98 and event_epsilon(again, DELTA) > 3.9
     tuples = dp_accounting.DpEvent.from_named_tuple(event.to_named_tuple())
-    assert tuples == event and tuples.crowd == 31
+    assert tuples == event and tuples.local_event.telling_groups == 512
     state = ShuffleAccountant().compose(event).state_dict()
     restored = ShuffleAccountant.from_state_dict(json.loads(json.dumps(state)))
     assert restored.get_epsilon(DELTA) > 3.9
@@ -154,7 +146,9 @@ def test_the_rule_travels():
 def test_a_counted_group_is_not_split_again():
     event = ShuffledDpEvent(PUBLIC.dp_event(), N)
     counted = with_crowd(event, 90)
-    assert crowd_of(counted) == 90 and failure_of(counted) == 0.0 < failure_of(event)
+    assert crowd_of(counted) == 90 and failure_of(counted) == failure_of(event) == 0.0
+    assert with_reports(event, 90).local_event == event.local_event != counted.local_event
+    assert honest_part(ShuffledDpEvent(PUBLIC.dp_event(), N, N // 10), 0.5).num_honest == 45_000
     assert with_crowd(dp_accounting.ComposedDpEvent([event]), 90).events[0] == counted
     assert counted.local_event.pair == event.local_event.pair
     assert failure_of(dp_accounting.GaussianDpEvent(1.0)) == 0.0
@@ -182,7 +176,7 @@ def test_nobody_hides_among_more_than_came():
         def __init__(self, size):
             self.crowd_size = lambda num_reports: size
 
-    assert [crowd(Generous(size), 20) for size in (10**9, 21, 19, 1, 0, -5)] == [
+    assert [crowd_by_rule(Generous(size), 20) for size in (10**9, 21, 19, 1, 0, -5)] == [
         20,
         20,
         19,
@@ -204,29 +198,6 @@ def test_a_share_is_meant_as_it_is_written():
     assert [hidden_users(n, f) for n, f in ((10, 0.1), (100, 0.29), (7, 1.0), (3, 0.1))] == [
         1, 29, 7, 1,
     ]  # fmt: skip
-
-
-def test_delta_covers_a_smaller_group():
-    """What one group in 1e12 crowds would lose is not promised."""
-    oracle = frequency.BinaryHadamard(4, 1.0, row="public")
-    event = ShuffledDpEvent(oracle.dp_event(), 10**6)
-    assert event.failure_probability == SMALLER_GROUP_CHANCE
-    counted, chance = with_crowd(event, event.crowd), SMALLER_GROUP_CHANCE
-    for delta in (3e-12, 1e-6):
-        exact = event_epsilon(counted, delta - chance)
-        assert event_epsilon(event, delta) == exact > event_epsilon(counted, delta)
-    many = ShuffleAccountant().compose(event, 10)
-    assert many.get_epsilon(9 * chance) == pytest.approx(10.0), "no crowd is promised at that delta"
-    beside = ShuffleAccountant().compose(counted, 10)
-    assert many.get_delta(0.5) == pytest.approx(beside.get_delta(0.5) + 10 * chance, rel=1e-9)
-    assert shuffle_delta(oracle, 10**6, 0.9) >= chance and shuffle_delta(oracle, 10, 1.0) == 0.0
-
-
-def test_groups_are_as_small_as_said_only_by_chance():
-    """The smallest of 64 groups of 10,000 people, ten thousand times (never smaller: 1e-8)."""
-    drawn = np.random.default_rng(0).multinomial(10_000, [1 / 64] * 64, size=10_000).min()
-    assert smallest_group(10_000, 64) < drawn
-    assert smallest_group(10_000, 1) == 10_000 and smallest_group(5, 64) == 1
 
 
 @dataclass(frozen=True)
@@ -287,8 +258,7 @@ class GroupsOnly(OwnRule):
 def test_groups_without_a_rule_split_as_groups_do():
     """They were priced as one crowd."""
     event = shuffled_event(GroupsOnly(), N)
-    assert event.crowd == crowd(GroupsOnly(), N) == 31
-    assert failure_of(event) == SMALLER_GROUP_CHANCE
+    assert event.crowd == 98 and failure_of(event) == 0.0
     assert shuffle_epsilon(GroupsOnly(), N, DELTA) == event_epsilon(event, DELTA)
 
 
@@ -306,27 +276,6 @@ def test_groups_beside_a_rule_are_refused():
             make(Both())
     with pytest.raises(ValueError, match="public_groups 1 where each user sends several"):
         shuffled_event(Messages(4, 1.0, **SIZES), 1000)
-
-
-def test_a_mechanism_that_counts_its_groups_keeps_the_rule_of_groups():
-    """`counted_group` is what a batch showed; it is no rule, and changes no event."""
-
-    class Counting(frequency.KRandomizedResponse):
-        public_groups = 2  # type: ignore[assignment]
-        counted = 12
-
-        def counted_group(self, statistic):
-            return self.counted
-
-    mechanism, statistic = Counting(4, 1.0), np.zeros(4)
-    assert not own_crowd_rule(mechanism) and local_event(mechanism).public_groups == 2
-    assert mechanism.crowd_size(100, statistic) == 12 and mechanism.crowd_size(7, statistic) == 7
-    assert mechanism.crowd_size(0, statistic) == 0
-    Counting.counted = None
-    assert mechanism.crowd_size(100, statistic) == mechanism.crowd_size(100) < 50
-    whole = frequency.KRandomizedResponse(4, 1.0)
-    assert whole.crowd_size(100, statistic) == 100 and whole.counted_group(statistic) is None
-    assert own_crowd_rule(OwnRule()) and not own_crowd_rule(GroupsOnly())
 
 
 @pytest.mark.parametrize("local", [PUBLIC.dp_event(), local_event(OwnRule())])
@@ -415,16 +364,20 @@ def test_a_mechanism_that_lies_about_itself_has_no_event():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"public_groups": -1}, {"public_groups": 1.5}, {"messages": 0}, {"messages": True}]
+    "fields",
+    [
+        {"public_groups": -1},
+        {"public_groups": 1.5},
+        {"messages": 0},
+        {"messages": True},
+        {"public_groups": 2, "telling_groups": 0},
+    ],
 )
 def test_impossible_facts_are_refused(fields):
     with pytest.raises(ValueError, match="must be an integer >="):
         LocalRandomizerDpEvent(1.0, **fields)
 
 
-@pytest.mark.exact
-def test_two_public_groups_are_groups_and_none_named_is_one():
-    two, unnamed = SimpleNamespace(public_groups=2), SimpleNamespace()
-    assert smaller_crowd_chance(two) == SMALLER_GROUP_CHANCE > 0
-    assert smaller_crowd_chance(unnamed) == 0.0
-    assert crowd(two, 1000) < 500 < crowd(unnamed, 1000) == 1000
+def test_no_more_groups_tell_than_there_are():
+    with pytest.raises(ValueError, match=r"telling_groups must be at most public_groups \(1\)"):
+        attr.evolve(local_event(PUBLIC), public_groups=1)

@@ -75,3 +75,10 @@ def test_the_page_is_made_of_its_rows() -> None:
     assert "| a task | M | infinite | 10 | 1.02 |  |" in text
     assert "of 7 random small releases" in text
     assert "| a kind | 0.9000 | 1.0000 | 1.5000 | 1 |" in text
+
+
+def test_public_rows_are_those_of_the_prices() -> None:
+    """But for how long they took."""
+    written = [line.rpartition("|")[0].rpartition("|")[0] for line in optimality._public()]
+    assert all(line in PAGE for line in written if line.startswith("| 1"))
+    assert optimality._OPEN.strip() in PAGE

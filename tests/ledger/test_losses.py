@@ -12,7 +12,7 @@ from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffleAccountant,
     ShuffledDpEvent,
-    shuffled_event,
+    SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.accounting.reports import failure_of
@@ -118,12 +118,17 @@ def test_no_loss_is_below_zero(local: float) -> None:
     assert min(loss.divergences) >= 0 and Loss.from_json(loss.to_json()) == loss
 
 
+MORE_FAKES = SubsampledShuffledDpEvent(
+    BinaryHadamard(2, 4.0).dp_event(), 40_000, 20_000, num_fakes=20_000
+)
+
+
 def test_the_chance_of_a_smaller_crowd_is_taken_off_delta() -> None:
-    """Public rows split the crowd at random: what is proved but for a chance is no more than that.
+    """Fakes are drawn at random: what is proved but for a chance is no more than that.
 
     One such charge took nothing off delta, and a million of them nothing either.
     """
-    event = shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 10**7)
+    event = MORE_FAKES
     assert failure_of(event) > 0
     one = loss_of(as_json(event), ORDERS)
     assert one.failure == failure_of(event)
@@ -218,7 +223,7 @@ def test_a_share_of_their_own_pays_for_chances() -> None:
 
 def test_a_budget_whose_delta_is_used_up_by_chances_is_spent(ledger: BudgetLedger) -> None:
     """And the audit reads the same; a row that does not state the chance is told."""
-    event = shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 10**7)
+    event = MORE_FAKES
     delta = 20 * 3.5 * failure_of(event)  # a twentieth is for chances
     ledger.set_budget("visits", epsilon=7.9, delta=delta, orders=(8.0, 3.0))
     plain = Loss(loss_of(as_json(event), (8.0, 3.0)).divergences, math.inf)

@@ -50,21 +50,16 @@ def test_batches_of_the_shuffler_are_priced_by_the_smallest():
     assert (release.num_reports, release.event.num_reports) == (1000, 300)
 
 
-def test_a_public_row_counts_once():
-    """The crowd of one row, as counted; it must not shrink again where the release is stored."""
+@pytest.mark.parametrize("smallest", [1400, 700])
+def test_public_rows_split_a_batch_once(smallest):
+    """Not once more where the release is stored."""
     statistic = np.repeat([100, 90, 120, 80, 110, 105, 95], 2)
-    block = StatisticBlock(statistic, 1400, 1400, PUBLIC.config_digest())
+    block = StatisticBlock(statistic, 1400, smallest, PUBLIC.config_digest())
     release = released(PUBLIC, block)
-    assert release.event.num_reports == PUBLIC.crowd_size(1400, statistic) == 160
+    assert release.event == shuffled_event(PUBLIC, smallest)
+    assert release.event.crowd == smallest / 7
     coder = registry.get_coder(Release)
     assert coder.decode(coder.encode(release)).event == release.event
-
-
-def test_rows_of_one_batch_among_several_are_not_known():
-    """Then the safe expectation for a batch of that size counts, not the rows of the whole."""
-    statistic = np.repeat([1000] * 7, 2)
-    block = StatisticBlock(statistic, 14_000, 7000, PUBLIC.config_digest())
-    assert released(PUBLIC, block).event.num_reports == PUBLIC.crowd_size(7000) < 1000
 
 
 def test_several_messages_are_priced_by_column_and_by_the_smallest_batch():

@@ -135,6 +135,7 @@ _SHUFFLED = (
         "ProjectiveGeometryResponse", "RecursiveHadamardResponse",
     )),
     frequency.SubsetSelection(40, 1.0), frequency.KRandomizedResponse(2, 2.0),
+    frequency.BinaryHadamard(12, 2.0, row="public"),
     mean.ScalarMean(1, 2.0), mean.PrivUnit(8, 3.0), mean.PrivUnitInf(8, 3.0),
     mean.RandomCodebookMean(8, 2.0), mean.KashinMean(8, 2.0),
 )  # fmt: skip

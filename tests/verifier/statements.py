@@ -100,8 +100,6 @@ def compositions(seed: int = 0) -> Iterator[tuple[str, Any, float]]:
     yield "rounds of coins", rounds(coins, 600), 1e-5
     lopsided = LocalReports(LOPSIDED_EPSILON, LOPSIDED).shuffled(people(300_000))
     yield "lopsided rounds", rounds(lopsided, 20), 1e-6
-    grouped = shuffled_event(BinaryHadamard(8, 2.0, row="public"), people(300_000))
-    yield "in public groups", rounds(grouped, 10), 1e-6
     asked = [shuffled_event(KRandomizedResponse(k, 1.0), people(300_000)) for k in (3, 4)]
     yield "two questions", dp_accounting.ComposedDpEvent(asked), 1e-6
     levels = shuffled_event(L1Mean(40, 6.0), people(200_000))

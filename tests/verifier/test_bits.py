@@ -94,10 +94,34 @@ def test_a_block_is_higher_in_its_middle_than_at_its_ends() -> None:
     assert found > Fraction("0.3223")  # what the middle alone needs: e^-1.1324
 
 
+def test_one_number_of_ones_between_two_ends_counts() -> None:
+    """Of nine others eight are the worst (golden): 1.5 % above seven and nine."""
+    with localcontext(program.CONTEXT):
+        part = Part(1, program.two_kinds(Fraction("0.5"), bit=True), 10, bit=True)
+        loss, told = Fraction("0.206592"), [20, 20, 40]
+        whole = part.delta(loss, [[*told, [*range(10)]]], "")
+        assert whole == pytest.approx(0.01, rel=1e-5)
+        assert part.delta(loss, [[*told, [*range(8), 9]]], "") >= whole
+
+
+def test_sizes_by_chance_are_each_proved_alone() -> None:
+    sizes = [(Fraction(2), Fraction(1, 3)), (Fraction(5), Fraction(1, 4))]
+    part, told = Part(1, TABLE, 4, bit=True, sizes=sizes), [_told(n, 0.5) for n in (2, 5)]
+    with localcontext(program.CONTEXT):
+        odds = program._exp(Fraction(1, 2), up=False)
+        exact = _exact(2, odds) / 3 + _exact(5, odds) / 4
+        assert exact <= part.delta(Fraction(1, 2), told, "0.01") <= exact * Fraction(1002, 1000)
+        for wrong in (told[:1], [*told, told[0]]):
+            with pytest.raises(ValueError, match="zip"):
+                part.delta(Fraction(1, 2), wrong, "0.01")
+        with pytest.raises(Refuted, match="all numbers of ones"):
+            part.delta(Fraction(1, 2), told[::-1], "0.01")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda told: told[:1], "a direction has no blocks"),
+        (lambda told: told[:1], "a direction is not proved"),
         (lambda told: [told[0], [*told[1][:3], told[1][3][:-1]]], "do not hold all numbers"),
         (lambda told: [told[0], [*told[1][:3], told[1][3][1:]]], "do not hold all numbers"),
         (lambda told: [told[0], [*told[1][:3], told[1][3][::-1]]], "do not hold all numbers"),

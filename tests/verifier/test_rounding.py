@@ -336,3 +336,29 @@ def test_two_kinds_of_reports_are_rounded_outward() -> None:
                 rest = mass - mpmath.mpf(common.numerator) / common.denominator
                 assert 0 <= rest < mpmath.mpf("1e-35")
     mpmath.mp.dps = 15
+
+
+@pytest.mark.parametrize(("people", "groups", "telling"), [(1, 3, None), (20, 4, 3), (300, 5, 3)])
+def test_sizes_of_the_own_group_are_a_binomials(people: int, groups: int, telling: int) -> None:
+    """Every block, never less; and delta is their sum, of which a wrong order is refused."""
+    local = LocalReports(1.0, public_groups=groups, telling_groups=telling)
+    event = event_to_json(local.shuffled(people))["event"]
+    sizes = sorted({1, *range(2, people, 7), people})
+    choice = {"any_randomizer": True, "crowds": sizes}
+    with localcontext(program.CONTEXT):
+        (part,) = program.parts_of([(event, 1)], [choice])
+        share = Fraction(telling or groups, groups)
+        for (size, found), end in zip(part.sizes, [*sizes[1:], people + 1], strict=True):
+            exact = sum(
+                math.comb(people - 1, j) * Fraction(groups - 1) ** (people - 1 - j)
+                for j in range(int(size) - 1, end - 1)
+            )
+            exact *= share / Fraction(groups) ** (people - 1)
+            assert exact <= found <= exact * (1 + Fraction(1, 10**20)) + Fraction(1, 10**45)
+        tilts, each = ["0.5"], Fraction(0)
+        for size, chance in part.sizes:
+            each += chance * Part(1, part.table, int(size)).delta(Fraction(1, 2), tilts, "0.01")
+        assert part.delta(Fraction(1, 2), tilts, "0.01") == each
+        for wrong in (sizes[::-1] if people > 1 else [2], sizes[1:], [*sizes, people + 1], [1, 1]):
+            with pytest.raises((program.Refuted, LookupError)):
+                program.parts_of([(event, 1)], [{**choice, "crowds": wrong}])

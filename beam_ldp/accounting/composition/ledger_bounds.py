@@ -24,6 +24,7 @@ from beam_ldp.accounting.composition.sampled_curves import (
     sampled_top,
 )
 from beam_ldp.accounting.composition.sampled_gaussian import SampledGaussian
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd
 from beam_ldp.accounting.divergences.curve_losses import NEGLIGIBLE, STEPS_PER_DEVIATION, loss_knots
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import (
@@ -264,6 +265,8 @@ def _total_deviation(parts: Counts) -> float:
 _CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
 _BINS_PER_DEVIATION = 100
 _REACH = 10.0
+_ROUNDED = 1e-7  # relative: what chances of sizes may be above the truth
+_TINY = 1e-40  # a chance that is not looked at
 _LARGEST_SHIFT = 25.0  # of a Gaussian; more costs more, and overflows
 
 
@@ -324,8 +327,9 @@ def _responses(event: Any) -> list[tuple[Any, int]]:
     if isinstance(event, (ShuffledReports, SampledReports)):
         if event.local_epsilon > MAX_LOCAL_EPSILON or event.local_event.columns:
             return []
-        groups = event.local_event.public_groups
-        response = attr.evolve(_response(event.local_epsilon), public_groups=groups)
+        local = event.local_event
+        groups = {name: getattr(local, name) for name in ("public_groups", "telling_groups")}
+        response = attr.evolve(_response(event.local_epsilon), **groups)
         return [(attr.evolve(event, local_event=response), 1)]
     return [(event, 1)] if _has_witness(event) else []
 
@@ -391,7 +395,7 @@ def _batches(event: Any) -> list[tuple[float, int, float]]:
     if isinstance(event, LocalReports):
         return [(1.0, 1, 1.0)]
     if isinstance(event, ShuffledReports):
-        return [(1.0, event.crowd, 1.0)]
+        return _crowds(event.hiding(len(_CUTS)))
     if event.fixed_size:  # all honest, as they may be: one of those who could come, a whole number
         came = int(event.came * event.drawn_in_all / event.num_drawn)
         rate = came / max(came, event.least_available)
@@ -407,8 +411,20 @@ def _batches(event: Any) -> list[tuple[float, int, float]]:
     return [(float(c), int(k), int(k) / points) for c, k in zip(chances, cuts) if c > 0]
 
 
+def _crowds(crowd: Crowd) -> list[tuple[float, int, float]]:
+    """The same of a crowd that may be one of public groups, each block at its largest size."""
+    if isinstance(crowd, int):
+        return [(1.0, crowd, 1.0)]
+    most = np.append(np.array(crowd.sizes)[1:] - 1, crowd.most).tolist()
+    chances = ((1.0 - _ROUNDED) * crowd.share * math.exp(log) for log in crowd.log_chances)
+    return [(chance, size, 1.0) for chance, size in zip(chances, most) if chance > _TINY]
+
+
 def _mixture(parts: list[tuple[float, Atoms]]) -> Atoms:
-    """Which part it is can be seen."""
+    """Which part it is can be seen; both laws are one where there is none."""
+    none = 1.0 - math.fsum(chance for chance, _ in parts)
+    if none > 0.0:
+        parts = [*parts, (none, Atoms(np.zeros(1), np.ones(1), np.ones(1)))]
     return Atoms(
         np.concatenate([math.log(chance) + atoms.log_mass for chance, atoms in parts]),
         np.concatenate([atoms.first for _, atoms in parts]),

@@ -25,19 +25,22 @@ points bound it, over the places w and over blocks of m. Blocks whose bound is t
 That is the whole proof; it costs the same for any number of people. The other direction is that of
 the chances (1 - low, 1 - high).
 
-Adding a person never raises delta: the count without is that with, after post-processing.
+Adding a person never raises delta: the count without is that with, after post-processing. Where
+the number of people is a matter of chance (`CrowdSizes`), delta is the average of those of all
+numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd, CrowdSizes
 from beam_ldp.accounting.divergences.hockey_stick import safe_roots
 
 Array = NDArray[np.float64]
@@ -72,6 +75,8 @@ _LESS = (
     0.03,
 )  # where a data set's epsilon may be
 _TURNS = 6  # data sets found worse than all before
+_LITTLE = 9.0  # log of a delta over that of a size that hardly matters
+_SECANT, _BEYOND = 1e-4, 1.1  # a step of an epsilon, relative; more than it takes along a secant
 _MOST = 1.0 - 1e-6  # of the largest loss: what is nearer to it is as likely as that
 _CLOSE = 1e-9  # relative, of a delta: more than rounding
 _LEAST_LOG = -690.0
@@ -104,10 +109,11 @@ class Bit(NamedTuple):
         """The largest loss: of one report alone."""
         return math.log(self.high / self.low)
 
-    def deviation(self, reports: int) -> float:
+    def deviation(self, crowd: Crowd) -> float:
         """Standard deviation of the loss in a crowd of the least variance."""
         least = min(self.high * (1.0 - self.high), self.low * (1.0 - self.low))
-        return (self.high - self.low) / math.sqrt(max(reports - 1, 1) * least)
+        others = crowd - 1 if isinstance(crowd, int) else 1.0 / crowd.reciprocal - 1.0
+        return (self.high - self.low) / math.sqrt(max(others, 1) * least)
 
 
 class _Counts(NamedTuple):
@@ -339,7 +345,8 @@ def log_uppers(releases: Releases, epsilons: Array) -> Array:
     """
     found, some = np.full(len(epsilons), -np.inf), np.flatnonzero(epsilons < releases.tops)
     at = np.minimum(epsilons, releases.tops * _MOST)
-    found[some] = np.minimum(_log_uppers(releases, some, at[some]), 0.0)
+    logs = _log_uppers(releases, some, at[some])
+    found[some] = np.where(np.isposinf(logs), logs, np.minimum(logs, 0.0))
     return found
 
 
@@ -366,19 +373,94 @@ def _log_uppers(releases: Releases, rows: Rows, epsilons: Array) -> Array:
 
 
 @lru_cache(maxsize=4096)
-def bit_epsilon(bit: Bit, reports: int, delta: float) -> tuple[float, float]:
-    """`epsilon_bounds` of one release, in the worse direction."""
-    releases = Releases.of([(side, reports) for side in bit.directions])
+def bit_epsilon(bit: Bit, crowd: Crowd, delta: float) -> tuple[float, float]:
+    """`epsilon_bounds` of one release, in the worse direction; of sizes by chance no lower one."""
+    if isinstance(crowd, CrowdSizes):
+        return 0.0, _epsilon_of_sizes(bit, crowd, delta)
+    releases = Releases.of([(side, crowd) for side in bit.directions])
     lower, upper = epsilon_bounds(releases, np.full(len(releases.high), delta))
     return float(lower.max()), float(upper.max())
 
 
-def bit_log_deltas(bit: Bit, reports: int, epsilons: Array) -> Array:
+def bit_log_deltas(bit: Bit, crowd: Crowd, epsilons: Array) -> Array:
     """`log_uppers` of one release at many epsilons, in the worse direction."""
+    if not isinstance(crowd, CrowdSizes):
+        return _worse_logs(bit, np.full(len(epsilons), crowd), epsilons, log_uppers)
+    rows, places = np.nonzero(sizes_that_matter(bit, crowd, epsilons))
+    logs = _worse_logs(bit, np.array(crowd.sizes)[rows], epsilons[places], log_uppers)
+    found = np.zeros((len(crowd.sizes), len(epsilons)))
+    found[rows, places] = np.minimum(logs, 0.0)
+    return crowd.above(np.minimum.accumulate(found, axis=0))  # no size costs more than one below
+
+
+def sizes_that_matter(bit: Bit, crowd: CrowdSizes, epsilons: Array) -> NDArray[np.bool_]:
+    """Of which sizes a delta is worth finding: in the stead of others that of the next below does.
+
+    Returns:
+        Of shape (sizes, epsilons); the least size is always one.
+    """
+    ends = _ends_of_sizes(bit, crowd, epsilons)
+    least = (np.reshape(crowd.log_chances, (-1, 1)) + ends).max(axis=0) - _LITTLE
+    found, below = np.ones(ends.shape, dtype=bool), ends[0]
+    for row in range(1, len(ends)):
+        found[row] = crowd.log_chances[row] + below > least
+        below = np.where(found[row], ends[row], below)
+    return found
+
+
+def _ends_of_sizes(bit: Bit, crowd: CrowdSizes, epsilons: Array) -> Array:
+    """Nearly the same of each size, of shape (sizes, epsilons)."""
+    sizes, at = np.repeat(crowd.sizes, len(epsilons)), np.tile(epsilons, len(crowd.sizes))
+    return _worse_logs(bit, sizes, at, _log_ends).reshape(len(crowd.sizes), -1)
+
+
+def _worse_logs(
+    bit: Bit,
+    reports: NDArray[np.int64],
+    epsilons: Array,
+    log_deltas: Callable[[Releases, Array], Array],
+) -> Array:
+    """Of so many reports, each at an epsilon, in the worse direction."""
     sides = bit.directions
-    releases = Releases.of([(side, reports) for side in sides for _ in epsilons])
-    found = log_uppers(releases, np.tile(epsilons, len(sides)))
+    releases = Releases.of([(side, n) for side in sides for n in reports.tolist()])
+    found = log_deltas(releases, np.tile(epsilons, len(sides)))
     return np.asarray(found.reshape(len(sides), -1).max(axis=0))
+
+
+def _epsilon_of_sizes(bit: Bit, crowd: CrowdSizes, delta: float) -> float:
+    """What is enough for all data sets of a crowd of any size, on average; infinite if unknown.
+
+    Found by two data sets of each size, which is nearly it, and then certified.
+    """
+    goal, top = math.log(delta), max(side.top for side in bit.directions)
+
+    def rough(epsilons: Array) -> Array:
+        logs = crowd.above(_ends_of_sizes(bit, crowd, epsilons))
+        return np.asarray(np.maximum(logs, _LEAST_LOG) - goal + 2.0 * _loose(np.array(goal)))
+
+    guess = bit.deviation(crowd) * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta))
+    at = safe_roots(lambda _, x: rough(x), np.array([guess]), np.array([top]), upper=True)
+    for _ in range(_TURNS):
+        if at[0] >= top * _MOST:
+            return top
+        above = bit_log_deltas(bit, crowd, at) - goal
+        if above[0] <= 0.0:
+            return float(at[0])
+        step = np.maximum(at * _SECANT, 1e-300)
+        falls = np.subtract(*rough(np.concatenate([at, at + step])))
+        at = at + _BEYOND * above * step / np.maximum(falls, 1e-300)
+    return math.inf
+
+
+def _log_ends(releases: Releases, epsilons: Array) -> Array:
+    """Logarithms of the delta where nobody else has the larger chance, or everybody."""
+    found, ends = np.full(len(epsilons), -np.inf), releases.ends()[:, :: _ENDS + 1]
+    some, at = np.flatnonzero(epsilons < releases.tops), np.minimum(epsilons, releases.tops * _MOST)
+    for batch in releases.batches(some, at[some]):
+        rows = some[batch]
+        counts = releases.counts(rows, at[rows])
+        found[rows] = counts.log_deltas(ends[rows], upper=True).max(axis=1)
+    return found
 
 
 def _loose(logs: Array) -> Array:

@@ -15,6 +15,8 @@ the remaining reports come from a uniformly random set of the others whether or 
 drawn. So the densities are `rate * S_1 / (n * blanket_mass) + 1 - rate` and likewise the second,
 which shifts `S`.
 
+Where the size of the crowd is a matter of chance (`CrowdSizes`), all sizes are evaluated at once.
+
 Two ways to evaluate it:
 
 * *Enumeration*, where reports and atoms are few: exact up to rounding.
@@ -32,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd, CrowdSizes, mean_reciprocal
 from beam_ldp.accounting.divergences.enumerated import law_of_one, listable, listed_parts
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
 from beam_ldp.randomizers.checks import check_fraction, check_not_negative
@@ -40,6 +43,7 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair
 MAX_REPORTS = 10**12
 
 _LEAST_DELTA = 1e-300  # whose logarithm is looked at
+_LISTED_SIZES = 32  # of a crowd whose size is a matter of chance; bounds do for larger ones
 _LEAST_LISTED = -600.0  # log of the least sum: terms left out are below e^-700 each
 # Relative allowance for rounding of a delta (see `enumerated.listed_configurations`).
 ROUNDING = 1e-9
@@ -55,7 +59,7 @@ class DeltaBounds(NamedTuple):
 
 
 def hockey_stick(
-    pair: ShufflePair, num_reports: int, epsilon: float, rate: float = 1.0
+    pair: ShufflePair, num_reports: Crowd, epsilon: float, rate: float = 1.0
 ) -> DeltaBounds:
     """Bounds of the least delta at `epsilon` for one victim among `num_reports` shuffled reports.
 
@@ -64,26 +68,27 @@ def hockey_stick(
     Args:
         pair: Dominating pair (the result bounds the mechanism's delta from above) or witness (it
             is that of two concrete data sets, hence bounds it from below).
-        num_reports: Reports in the shuffled batch, the victim's included; 1 to 1e12.
+        num_reports: Reports in the shuffled batch, the victim's included; 1 to 1e12. Or how likely
+            there are so many, at a rate of 1.
         epsilon: Central epsilon >= 0.
         rate: Probability in (0, 1] that the victim is among those whose reports were drawn, one
             report per person, in a fixed-size sample that the reader cannot see.
 
     Returns:
-        Lower and upper bound of delta, usually equal to 4 or more digits. The cost is a
-        few milliseconds whatever `num_reports` is.
+        Lower and upper bound of delta, usually equal to 4 or more digits; of a crowd by chance to
+        one or two, for its sizes are in blocks. A few milliseconds whatever `num_reports` is.
 
     >>> low, high = hockey_stick(ShufflePair.clones(4.0), 100_000, 0.16977)
     >>> 0.999e-6 < low <= high < 1.001e-6
     True
     """
-    n = check_reports(num_reports)
+    n = _checked(num_reports)
     check_not_negative("epsilon", epsilon)
     check_fraction("rate", rate, "(]")
     return _delta(pair, n, epsilon, FINE, rate)
 
 
-def rough_hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBounds:
+def rough_hockey_stick(pair: ShufflePair, num_reports: Crowd, epsilon: float) -> DeltaBounds:
     """The same, wider apart and several times sooner: it tells most pairs from each other."""
     return _delta(pair, num_reports, epsilon, COARSE)
 
@@ -98,7 +103,7 @@ def hockey_sticks(
 
 def log_hockey_sticks(
     pair: ShufflePair,
-    num_reports: int,
+    num_reports: Crowd,
     epsilons: Array,
     rate: float = 1.0,
     smoothing: tuple[float, ...] = FINE,
@@ -110,13 +115,13 @@ def log_hockey_sticks(
     Deltas that no double holds have a logarithm, and weigh in moments of high orders. Where `lower`
     bounds are not wanted they may be missing, and only the first width of `smoothing` is tried.
     """
-    n = check_reports(num_reports)
+    n = _checked(num_reports)
     return _log_deltas(pair, n, np.asarray(epsilons), smoothing, rate, lower)
 
 
 @lru_cache(maxsize=4096)
 def _delta(
-    pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...], rate: float = 1.0
+    pair: ShufflePair, n: Crowd, epsilon: float, smoothing: tuple[float, ...], rate: float = 1.0
 ) -> DeltaBounds:
     lower, upper = _log_deltas(pair, n, np.array([epsilon]), smoothing, rate)
     return DeltaBounds(math.exp(lower[0]), math.exp(upper[0]))
@@ -124,12 +129,18 @@ def _delta(
 
 def _log_deltas(
     pair: ShufflePair,
-    n: int,
+    n: Crowd,
     epsilons: Array,
     smoothing: tuple[float, ...],
     rate: float,
     lower: bool = True,
 ) -> tuple[Array, Array]:
+    if isinstance(n, CrowdSizes):
+        if rate != 1.0:
+            raise ValueError(
+                f"rate must be 1 where num_reports is a matter of chance, got {rate!r}"
+            )
+        return n.averaged(lambda sizes: _of_sizes(pair, sizes, epsilons, smoothing, lower))
     law, scale = law_of_one(pair), rate / (n * pair.blanket_mass)
     steps = np.expm1(np.minimum(epsilons, 700.0))[:, None]
     # Not having been drawn makes the laws equal: it takes (1 - rate) * step off the difference.
@@ -152,7 +163,34 @@ def _log_deltas(
     )
 
 
-def epsilon_bounds(pair: ShufflePair, num_reports: int, delta: float) -> tuple[float, float]:
+def _of_sizes(
+    pair: ShufflePair,
+    sizes: NDArray[np.int64],
+    epsilons: Array,
+    smoothing: tuple[float, ...],
+    lower: bool,
+) -> tuple[Array, Array]:
+    """The same of crowds of each of several sizes, of shape `(sizes, epsilons)`."""
+    low, high = np.full((2, len(sizes), len(epsilons)), -np.inf)
+    few = sizes <= _LISTED_SIZES
+    for i in np.flatnonzero(few).tolist():
+        low[i], high[i] = _log_deltas(pair, int(sizes[i]), epsilons, smoothing, 1.0, lower)
+    law, many = law_of_one(pair), np.flatnonzero(~few)
+    values = law.difference - np.expm1(np.minimum(epsilons, 700.0))[:, None] * law.second
+    some = np.flatnonzero(values.max(axis=1) > 0.0)
+    if len(some) and len(many):
+        counts = np.repeat(sizes[many].astype(np.float64), len(some))
+        each = np.tile(values[some], (len(many), 1))
+        bounds = positive_parts(each, law.probability, counts, smoothing, lower=lower)
+        scale = np.log(counts * pair.blanket_mass)
+        shape = len(many), len(some)
+        at = np.ix_(many, some)
+        low[at] = np.reshape(bounds[0] - scale + math.log1p(-ROUNDING), shape)
+        high[at] = np.reshape(bounds[1] - scale + math.log1p(ROUNDING), shape)
+    return low, np.minimum(high, 0.0)
+
+
+def epsilon_bounds(pair: ShufflePair, num_reports: Crowd, delta: float) -> tuple[float, float]:
     """Bounds of the least epsilon at `delta` (> 0) for the pair, lower and upper.
 
     >>> low, high = epsilon_bounds(ShufflePair.clones(4.0), 100_000, 1e-6)
@@ -166,9 +204,9 @@ def epsilon_bounds(pair: ShufflePair, num_reports: int, delta: float) -> tuple[f
 
 
 @lru_cache(maxsize=4096)
-def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> float:
+def epsilon_bound(pair: ShufflePair, num_reports: Crowd, delta: float, upper: bool) -> float:
     """One of `epsilon_bounds`, at half the cost."""
-    n, top = check_reports(num_reports), largest_log_ratio(pair)
+    n, top = _checked(num_reports), largest_log_ratio(pair)
     if top <= 0.0:
         return 0.0
 
@@ -181,12 +219,15 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
     return float(safe_roots(excess, np.array([guess]), np.array([top]), upper)[0])
 
 
-def epsilon_uppers(releases: Sequence[tuple[ShufflePair, int, float]]) -> Array:
+def epsilon_uppers(releases: Sequence[tuple[ShufflePair, Crowd, float]]) -> Array:
     """The upper ones of `epsilon_bounds` of many releases at once: pair, reports and delta of each.
 
     All searches take their steps together: a step costs little more than one of a single search.
     """
-    batch = _Batch.of([(pair, check_reports(n)) for pair, n, _ in releases])
+    certain = [(pair, n) for pair, n, _ in releases if not isinstance(n, CrowdSizes)]
+    if len(certain) < len(releases):  # each takes all its sizes at once
+        return np.array([epsilon_bound(*release, upper=True) for release in releases])
+    batch = _Batch.of([(pair, check_reports(n)) for pair, n in certain])
     pairs, counts, deltas = zip(*releases, strict=True)
     tops = np.maximum([largest_log_ratio(pair) for pair in pairs], 0.0)
     found, some = np.zeros(len(tops)), np.flatnonzero(tops > 0.0)
@@ -276,6 +317,10 @@ def directions(pair: ShufflePair) -> tuple[ShufflePair, ...]:
     return (pair,) if same else (pair, mirrored)
 
 
+def _checked(num_reports: Crowd) -> Crowd:
+    return num_reports if isinstance(num_reports, CrowdSizes) else check_reports(num_reports)
+
+
 def check_reports(num_reports: int) -> int:
     """The number of reports as an int, or a ValueError."""
     if isinstance(num_reports, bool) or not (
@@ -285,13 +330,13 @@ def check_reports(num_reports: int) -> int:
     return int(num_reports)
 
 
-def gaussian_epsilon(pair: ShufflePair, n: int, delta: float) -> float:
+def gaussian_epsilon(pair: ShufflePair, n: Crowd, delta: float) -> float:
     """Roughly the Gaussian limit, good enough to start a search from."""
     spread = sum(
         p * (first - second) ** 2
         for (first, second), p in zip(pair.ratios, pair.probabilities, strict=True)
     )
-    mu = math.sqrt(spread / (n * pair.blanket_mass))
+    mu = math.sqrt(spread * mean_reciprocal(n) / pair.blanket_mass)
     return mu * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta)) + 0.5 * mu * mu
 
 

@@ -185,7 +185,6 @@ def _faded(values: Array, decay: float) -> Array:
 
 
 _STEPS_PER_DEVIATION = 40
-_LEAST_STEPS_PER_DEVIATION = 4
 _COMMON_STEPS_PER_DEVIATION = 60
 _LARGEST_GRID = 1 << 20  # losses
 _LARGEST_LOSS, _LEAST_MASS = 600.0, 1e-30  # whose products fit a double
@@ -241,17 +240,19 @@ def composed_losses(parts: Sequence[tuple[int, Atoms]]) -> LossGrid:
 
 
 def _repeated(pair: Atoms, count: int) -> LossGrid:
-    """So many releases; where the grid would fill the memory a coarser one, or fewer releases.
+    """So many releases; where the grid would fill the memory it is pooled on the way.
 
-    Either costs no more.
+    Some of that many may be left out, one of a thousand of a million. Either costs no more.
     """
     count = min(count, MOST_RELEASES)
-    grid, coarsest = pooled_losses(pair), loss_spread(pair) / _LEAST_STEPS_PER_DEVIATION
+    grid = pooled_losses(pair)
     while count > 1 and grid.places(count, _LARGEST_GRID) > _LARGEST_GRID:
-        if grid.step <= coarsest / 2:
-            grid = pooled_losses(pair, 2 * grid.step)
-        else:
-            count //= 2
+        at_once = math.isqrt(count)
+        while at_once > 1 and grid.places(at_once, _LARGEST_GRID) > _LARGEST_GRID:
+            at_once //= 2
+        count //= max(at_once, 2)
+        if at_once > 1:
+            grid = _pooled_again(grid.repeated(at_once))
     return grid.repeated(count)
 
 
@@ -262,16 +263,19 @@ def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
     """
     if len(grids) == 1:
         return grids[0]
-    held = [(np.abs(g.losses) < _LARGEST_LOSS) & (g.mass > _LEAST_MASS) for g in grids]
     step = math.hypot(*(_standard_deviation(grid) for grid in grids)) / _COMMON_STEPS_PER_DEVIATION
     step = max(step, max(len(grid.mass) * grid.step for grid in grids) / _LARGEST_GRID)
-    pooled = []
-    for grid, seen in zip(grids, held, strict=True):
-        losses, mass = grid.losses[seen], grid.mass[seen]
-        if len(mass):
-            atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
-            pooled.append((pooled_losses(atoms, step), 1))
-    return together(pooled) if pooled else grids[0]
+    pooled = [(_pooled_again(grid, step), 1) for grid in grids]
+    return together([(grid, count) for grid, count in pooled if grid.mass.any()] or pooled[:1])
+
+
+def _pooled_again(grid: LossGrid, step: float | None = None) -> LossGrid:
+    """The same losses on another grid, by default one that fits their spread."""
+    held = (np.abs(grid.losses) < _LARGEST_LOSS) & (grid.mass > _LEAST_MASS)
+    losses, mass = grid.losses[held], grid.mass[held]
+    if not len(mass):
+        return LossGrid(step or grid.step, 0, np.zeros(1), upward=False)
+    return pooled_losses(Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses)), step)
 
 
 def _standard_deviation(grid: LossGrid) -> float:

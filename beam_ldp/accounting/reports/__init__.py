@@ -28,7 +28,9 @@ from beam_ldp.accounting.reports.shuffled import (
     crowd_of,
     failure_of,
     hidden_users,
+    honest_part,
     with_crowd,
+    with_reports,
 )
 
 __all__ = [
@@ -46,8 +48,10 @@ __all__ = [
     "crowd_of",
     "failure_of",
     "hidden_users",
+    "honest_part",
     "pack_pair",
     "pack_pairs",
     "unpack_pair",
     "with_crowd",
+    "with_reports",
 ]

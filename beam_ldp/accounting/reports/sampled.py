@@ -13,7 +13,6 @@ import attr
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports.packing import whole_number
 from beam_ldp.accounting.reports.shuffled import LocalReports, of_one_person
-from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE
 
 WITHOUT_REPLACEMENT = "without_replacement"
 SELF = "self"
@@ -21,6 +20,7 @@ POISSON = "poisson"
 SHUFFLED_EPOCHS = "shuffled_epochs"
 _SAMPLINGS = (WITHOUT_REPLACEMENT, SELF, POISSON, SHUFFLED_EPOCHS)
 _RANDOM_ALLOCATION = "random_allocation"
+_MORE_FAKES_CHANCE = 1e-12
 
 
 def _as_text(value: Any) -> str:
@@ -259,7 +259,7 @@ class SampledReports:
         """That more fakes are drawn than hide nobody by the price: delta must cover it."""
         most = min(self.num_fakes, self.drawn_in_all)
         certain = not self.fixed_size or self.came_in_all - self.num_hiding >= most
-        return 0.0 if certain else SMALLER_GROUP_CHANCE
+        return 0.0 if certain else _MORE_FAKES_CHANCE
 
     @property
     def least_available(self) -> int:
@@ -298,5 +298,5 @@ def _fakes_drawn(num_users: int, num_fakes: int, num_drawn: int) -> int:
         return 0
     from scipy import stats  # takes half a second to load, and only fakes in samples ask for it
 
-    likely = stats.hypergeom(num_users, num_fakes, num_drawn).isf(SMALLER_GROUP_CHANCE)
+    likely = stats.hypergeom(num_users, num_fakes, num_drawn).isf(_MORE_FAKES_CHANCE)
     return min(num_fakes, num_drawn, int(likely))

@@ -10,6 +10,7 @@ from typing import Any
 import attr
 
 from beam_ldp.accounting.divergences.bit_counts import Bit
+from beam_ldp.accounting.divergences.crowd_sizes import STEPS, Crowd, of_groups
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports.packing import (
     PackedPair,
@@ -24,7 +25,7 @@ from beam_ldp.accounting.reports.packing import (
     whole_number,
 )
 from beam_ldp.randomizers.checks import check_fraction
-from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 
 def _one_pair(instance: Any, attribute: Any, value: PackedPair | None) -> None:
@@ -60,6 +61,16 @@ def _places_of_change(instance: Any, attribute: Any, value: int) -> None:
         raise ValueError("places must be 1 where squared_change is None")
 
 
+def _some_groups(instance: Any, attribute: Any, value: int | None) -> None:
+    if value is not None:
+        whole_number(1)(instance, attribute, value)
+        if value > instance.public_groups:
+            raise ValueError(
+                f"telling_groups must be at most public_groups ({instance.public_groups}), got "
+                f"{value}"
+            )
+
+
 def _outputs(instance: Any, attribute: Any, value: int) -> None:
     if value not in (0, 2):
         raise ValueError(f"{attribute.name} must be 2, or 0 where it is not known, got {value!r}")
@@ -93,6 +104,8 @@ class LocalReports:
         squared_change: How far the messages of all columns can change together, as
             `ShuffledMessages` has it; None if all of them may flip.
         places: Likewise, of how many places, at most, each message speaks about one.
+        telling_groups: Of the public groups, those in which reports of two values can differ, at
+            most (see `LocalRandomizer.telling_groups`); None: all.
         outputs: 2 where each message is one of two reports, whoever sends it, and two values of
             the domain are the ends of what it can tell (`LocalRandomizer.sends_bits`); else 0.
     """
@@ -111,6 +124,7 @@ class LocalReports:
         default=None, converter=attr.converters.optional(float), validator=_change_of_columns
     )
     places: int = attr.ib(default=1, validator=_places_of_change)
+    telling_groups: int | None = attr.ib(default=None, validator=_some_groups)
     outputs: int = attr.ib(default=0, validator=_outputs)
 
     def dominating_pair(self) -> ShufflePair:
@@ -147,8 +161,12 @@ class LocalReports:
         """The shuffled reports of so many people."""
         return ShuffledReports(self, num_reports)
 
-    def crowd_size(self, num_reports: int) -> int:
-        """Of so many honest reports, those among which one hides: the smallest group's.
+    def hiding(self, num_reports: int, steps: int = STEPS) -> Crowd:
+        """Of so many honest reports, those among which one hides; of groups, by their chances.
+
+        Args:
+            num_reports: Honest ones, in all groups together.
+            steps: Blocks that sizes of a group are put in.
 
         Raises:
             ValueError: If the mechanism splits the crowd by a rule of its own.
@@ -158,7 +176,8 @@ class LocalReports:
                 "local_event must not split the crowd by a rule of its own: make the event with "
                 "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
             )
-        return smallest_group(check_reports(num_reports), self.public_groups)
+        groups, telling = self.public_groups, self.telling_groups
+        return of_groups(check_reports(num_reports), groups, telling, steps)
 
 
 def of_one_person(instance: Any, attribute: Any, value: Any) -> None:
@@ -196,7 +215,7 @@ def _fakes(instance: Any, attribute: Any, value: int) -> None:
         raise ValueError(
             f"num_fakes must be below num_reports ({instance.num_reports}), got {value}"
         )
-    instance.local_event.crowd_size(1)  # refuses one that has no rule
+    instance.local_event.hiding(1)  # refuses one that has no rule
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -222,13 +241,12 @@ class ShuffledReports:
 
     @property
     def crowd(self) -> int:
-        """Honest reports among which one hides, by the mechanism's own rule."""
-        return self.local_event.crowd_size(self.num_honest)
+        """Honest reports among which one hides; about as many as a public group has."""
+        return -(-self.num_honest // self.local_event.public_groups)
 
-    @property
-    def failure_probability(self) -> float:
-        """That the crowd is smaller than `crowd`: delta must cover it."""
-        return SMALLER_GROUP_CHANCE if self.local_event.public_groups > 1 else 0.0
+    def hiding(self, steps: int = STEPS) -> Crowd:
+        """The same as a price needs it: by the chances of all sizes."""
+        return self.local_event.hiding(self.num_honest, steps)
 
     @property
     def local_epsilon(self) -> float:
@@ -316,10 +334,35 @@ def hidden_users(num_users: int, honest_fraction: float) -> int:
     return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
 
 
+def with_reports(event: Any, honest: int) -> Any:
+    """The event of a shuffled release of so many honest reports, in every column of messages.
+
+    They are in public groups as those of the event are.
+    """
+    if hasattr(event, "events"):  # dp_accounting's ComposedDpEvent
+        return attr.evolve(event, events=[with_reports(part, honest) for part in event.events])
+    if not isinstance(event, ShuffledReports):
+        return attr.evolve(event, num_reports=honest)
+    return event.local_event.shuffled(honest)
+
+
+def honest_part(event: Any, honest_fraction: float) -> Any:
+    """The event of those reports of a shuffled release alone that are certainly not fake."""
+    return with_reports(event, hidden_users(_fewest(event), honest_fraction))
+
+
+def _fewest(event: Any) -> int:
+    """Reports that are not known to be fake; of columns, in the one that has the fewest."""
+    if hasattr(event, "events"):
+        return min(map(_fewest, event.events))
+    return int(event.num_honest if isinstance(event, ShuffledReports) else event.num_reports)
+
+
 def with_crowd(event: Any, crowd: int) -> Any:
     """The event of a shuffled release in which a report hides among so many honest ones, counted.
 
-    In every column of messages; the mechanism's own rule is not applied to that number again.
+    In every column of messages. Where there are public groups it is the smallest of them, of which
+    nothing is left to chance.
 
     >>> from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
     >>> with_crowd(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10), 7).crowd
@@ -329,7 +372,8 @@ def with_crowd(event: Any, crowd: int) -> Any:
         return attr.evolve(event, events=[with_crowd(part, crowd) for part in event.events])
     if not isinstance(event, ShuffledReports):
         return attr.evolve(event, num_reports=crowd)
-    return attr.evolve(event.local_event, public_groups=1).shuffled(crowd)
+    local = attr.evolve(event.local_event, public_groups=1, telling_groups=None)
+    return local.shuffled(crowd)
 
 
 def crowd_of(event: Any) -> int:
@@ -341,5 +385,5 @@ def crowd_of(event: Any) -> int:
 
 
 def failure_of(event: Any) -> float:
-    """What delta must cover besides an event's losses: that a crowd is smaller than supposed."""
+    """What delta must cover besides an event's losses: that less hides a person than supposed."""
     return float(getattr(event, "failure_probability", 0.0))

@@ -17,6 +17,7 @@ import attr
 import numpy as np
 
 from beam_ldp.accounting.divergences.bit_counts import Bit, bit_epsilon, bit_log_deltas
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd, of_groups
 from beam_ldp.accounting.divergences.hockey_stick import (
     check_reports,
     directions,
@@ -45,7 +46,7 @@ from beam_ldp.accounting.shuffle.multi_message import (
 )
 from beam_ldp.randomizers.base import own_crowd_rule
 from beam_ldp.randomizers.checks import check_fraction, check_not_negative
-from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -87,6 +88,7 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
     """What `local_event` is the event of."""
     check_protects_alone(randomizer)
     groups, messages = _groups(randomizer), messages_per_user(randomizer)
+    telling = _telling(randomizer, groups)
     outputs = 2 if sends_bits(randomizer) else 0
     if messages != 1:
         layout = getattr(randomizer, "layout", None)
@@ -94,27 +96,40 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
             return LocalReports(randomizer.local_epsilon, None, (), groups, messages)
         columns, together = messages_of(randomizer), bounded_change(randomizer)
         return LocalReports(
-            randomizer.local_epsilon, None, (), 1, messages, columns, *together, outputs
+            randomizer.local_epsilon, None, (), 1, messages, columns, *together, outputs=outputs
         )
     witnesses = getattr(randomizer, "witness_pairs", tuple)
     pair = randomizer.dominating_pair()
-    return LocalReports(randomizer.local_epsilon, pair, witnesses(), groups, 1, outputs=outputs)
+    return LocalReports(
+        randomizer.local_epsilon,
+        pair,
+        witnesses(),
+        groups,
+        telling_groups=telling,
+        outputs=outputs,
+    )
+
+
+def _telling(randomizer: Any, groups: int) -> int | None:
+    """In how many of its public groups two values can be told apart; None: in all of them."""
+    telling = getattr(randomizer, "telling_groups", None)
+    return None if telling is None or groups <= 1 or telling == groups else int(telling)
 
 
 def _groups(randomizer: Any) -> int:
     """Its public groups, if they are the whole of its rule about crowds.
 
     Raises:
-        ValueError: If it has public groups, which are large enough but for a chance, and a rule
-            beside them: whether delta covers what the rule says cannot be told.
+        ValueError: If it has public groups, which are of random sizes, and a rule beside them,
+            which holds for certain.
     """
     groups = int(getattr(randomizer, "public_groups", 1))
     if not own_crowd_rule(randomizer):
         return groups
     if groups != 1:
         raise ValueError(
-            "randomizer must have public_groups 1 where crowd_size is its own: let counted_group "
-            "say what was counted, or crowd_size be a rule that holds for certain"
+            "randomizer must have public_groups 1 where crowd_size is its own: a rule that holds "
+            "for certain"
         )
     return UNKNOWN_GROUPS
 
@@ -131,8 +146,8 @@ def shuffled_event(
     and for no other: see `LocalRandomizer.crowd_size`.
 
     The event knows among how many of them one really hides (`event.crowd`): a public row that is
-    tied to the user splits the crowd. Where the smallest group was counted, use
-    `crowds.with_crowd(event, count)`.
+    tied to the user splits the crowd. It is priced by all sizes that the user's part may have.
+    Where the smallest was counted, `reports.with_crowd(event, count)` has the price of that.
 
     Raises:
         ValueError: If each user sends several messages and does not describe them, or sends them
@@ -140,7 +155,7 @@ def shuffled_event(
 
     >>> from beam_ldp.randomizers.frequency import BinaryHadamard
     >>> shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 100_000).crowd
-    31
+    98
     >>> from beam_ldp.randomizers.mean import LInfMean
     >>> mechanism = LInfMean(9, 2.5, messages=(2,), message_epsilons=(1.25,))
     >>> [(count, round(budget, 6)) for count, budget in shuffled_event(mechanism, 1000).messages]
@@ -170,7 +185,7 @@ def shuffled_reports(randomizer: Any, num_reports: int) -> Any:
     local = local_reports(randomizer)
     if local.public_groups == UNKNOWN_GROUPS:
         counted = attr.evolve(local, public_groups=1)
-        return ShuffledReports(counted, crowd(randomizer, num_reports))
+        return ShuffledReports(counted, crowd_by_rule(randomizer, num_reports))
     return ShuffledReports(local, num_reports)
 
 
@@ -183,7 +198,7 @@ def shuffled_messages(randomizer: Any, num_reports: int) -> ShuffledMessages:
     change, places = bounded_change(randomizer)
     return ShuffledMessages(
         messages_of(randomizer),
-        crowd(randomizer, num_reports),
+        crowd_by_rule(randomizer, num_reports),
         change,
         randomizer.local_epsilon,
         getattr(randomizer, "message_witness", tuple)(),
@@ -209,18 +224,20 @@ def messages_per_user(randomizer: Any) -> int:
     return int(getattr(randomizer, "messages_per_user", 1))
 
 
-def smaller_crowd_chance(randomizer: Any) -> float:
-    """That a crowd is smaller than the randomizer's rule says, where it is a matter of chance."""
-    return SMALLER_GROUP_CHANCE if getattr(randomizer, "public_groups", 1) > 1 else 0.0
+def crowd(randomizer: Any, num_reports: int) -> Crowd:
+    """Reports among which one hides: so many for certain, or by chance where groups are random."""
+    if isinstance(randomizer, LocalReports):
+        return randomizer.hiding(num_reports)
+    groups = _groups(randomizer)
+    if groups == UNKNOWN_GROUPS:
+        return crowd_by_rule(randomizer, num_reports)
+    return of_groups(check_reports(num_reports), groups, _telling(randomizer, groups))
 
 
-def crowd(randomizer: Any, num_reports: int) -> int:
-    """Reports among which one hides, at least 1 (oneself)."""
+def crowd_by_rule(randomizer: Any, num_reports: int) -> int:
+    """The same of one group, or by the randomizer's own rule; at least 1 (oneself)."""
     n = check_reports(num_reports)
-    size = getattr(randomizer, "crowd_size", None)
-    if size is None:
-        return smallest_group(n, int(getattr(randomizer, "public_groups", 1)))
-    return max(1, min(n, int(size(n))))
+    return max(1, min(n, int(randomizer.crowd_size(n)))) if own_crowd_rule(randomizer) else n
 
 
 MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
@@ -248,8 +265,8 @@ def shuffle_epsilon(
     Args:
         local: A local epsilon (the result holds for every such randomizer), a randomizer, or its
             event. Several messages per user are permuted column by column: see `mean_epsilon`.
-        num_reports: Honest reports received; 1 to 1e12. Where a randomizer splits the crowd, its
-            `crowd_size` counts, and delta covers the chance that it is smaller.
+        num_reports: Honest reports received; 1 to 1e12. Where a randomizer splits the crowd into
+            public groups, they are of all groups, and the price is an average over the size of one.
         delta: In [0, 1). At 0 nothing but the local epsilon holds.
         conjectured: Also admit pairs that are not proved (the strong clone pair for any
             randomizer); the result's `proof_status` then says which kind won.
@@ -266,7 +283,6 @@ def shuffle_epsilon(
     target, n = price_target(local, num_reports)
     check_delta(delta)
     pure = target.local_epsilon
-    delta -= target.smaller_crowd_chance
     if delta <= 0.0:
         return _bound(pure, _PURE, "proved", target, _largest, pure)
 
@@ -338,7 +354,6 @@ class PricedReports:
     local_epsilon: float
     own: ShufflePair | None
     witnesses: tuple[ShufflePair, ...]
-    smaller_crowd_chance: float = 0.0
     bit: Bit | None = None
 
     def pairs(self, conjectured: bool) -> Iterator[tuple[int, ShufflePair]]:
@@ -354,7 +369,7 @@ class PricedReports:
 
 def price_target(
     local: Any, num_reports: int, with_witnesses: bool = True
-) -> tuple[PricedReports, int]:
+) -> tuple[PricedReports, Crowd]:
     """What is priced, and among how many reports it hides."""
     if isinstance(local, ShuffledReports):
         raise ValueError("local must be a local epsilon, a randomizer or a LocalRandomizerDpEvent")
@@ -368,7 +383,6 @@ def price_target(
             "itself, each message of which is permuted on its own"
         )
     n = crowd(local, num_reports)
-    chance = smaller_crowd_chance(local)
     if not isinstance(local, LocalReports):
         if messages_per_user(local) != 1:
             raise ValueError("local must send one message per user; price each message column")
@@ -382,34 +396,31 @@ def price_target(
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
         )
     own = local.dominating_pair() if local.pair is not None else None
-    return PricedReports(local.local_epsilon, own, local.witness_pairs(), chance, local.bit), n
+    return PricedReports(local.local_epsilon, own, local.witness_pairs(), local.bit), n
 
 
 def upper_delta(
-    target: PricedReports, n: int, epsilon: float, conjectured: bool
+    target: PricedReports, n: Crowd, epsilon: float, conjectured: bool
 ) -> tuple[float, str, str]:
     """The smallest proved delta, its method and its status."""
     if epsilon >= target.local_epsilon:
         return 0.0, _PURE, "proved"
-    chance = target.smaller_crowd_chance
 
     def upper(pair: ShufflePair, most: float) -> float:
         """The least delta of a pair; infinity where it is certainly above `most`."""
         sides = directions(pair)
-        if most < 1.0 and any(
-            rough_hockey_stick(side, n, epsilon).lower + chance > most for side in sides
-        ):
+        if most < 1.0 and any(rough_hockey_stick(side, n, epsilon).lower > most for side in sides):
             return math.inf
         found = hockey_stick(sides[0], n, epsilon).upper
         for side in sides[1:]:
             if rough_hockey_stick(side, n, epsilon).upper > found:
                 found = max(found, hockey_stick(side, n, epsilon).upper)
-        return found + chance
+        return found
 
     known = (1.0, "trivial")
     if target.bit is not None:
         found = math.exp(bit_log_deltas(target.bit, n, np.array([epsilon]))[0])
-        known = min(known, (found + chance, _BITS))
+        known = min(known, (found, _BITS))
     return _least(target, conjectured, known, upper)
 
 

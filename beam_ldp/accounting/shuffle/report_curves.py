@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_ldp.accounting.divergences.bit_counts import Bit, bit_log_deltas
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd, mean_reciprocal
 from beam_ldp.accounting.divergences.hockey_stick import (
     directions,
     largest_log_ratio,
@@ -24,6 +25,8 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+_SIZES = 30  # blocks of a public group's sizes, of which a curve needs fewer than one price
 
 OwnEvent = ShuffledReports | SampledReports
 
@@ -74,7 +77,7 @@ class ReportCurve(NamedTuple):
     """
 
     pair: ShufflePair
-    reports: int
+    reports: Crowd
     rate: float
     outer: float
     within: float
@@ -89,7 +92,11 @@ class ReportCurve(NamedTuple):
     @property
     def deviation(self) -> float:
         """Standard deviation of the loss, for large crowds."""
-        return self.within * self.rate * math.sqrt(spread_of(self.pair) / self.reports)
+        return (
+            self.within
+            * self.rate
+            * math.sqrt(spread_of(self.pair) * mean_reciprocal(self.reports))
+        )
 
     def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
         """The upper delta at each loss >= 0, in the direction of `pair`."""
@@ -121,7 +128,7 @@ class BitCurve(NamedTuple):
     """
 
     bit: Bit
-    reports: int
+    reports: Crowd
     share: float
     top: float
     others: tuple[ReportCurve, ...]
@@ -166,7 +173,7 @@ def one_report(event: OwnEvent) -> ReportCurve:
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
     if isinstance(event, ShuffledReports):
-        return ReportCurve(pair, event.crowd, 1.0, 1.0, 1.0, ratio, tuple(others))
+        return ReportCurve(pair, event.hiding(_SIZES), 1.0, 1.0, 1.0, ratio, tuple(others))
     share = event.points_sampled / event.points_per_client
     drawn = event.drawn_rate
     reports, rate, outer = event.num_reports, drawn, share

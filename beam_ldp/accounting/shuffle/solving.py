@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from beam_ldp.accounting.divergences.bit_counts import Bit, Releases, epsilon_bounds
+from beam_ldp.accounting.divergences.bit_counts import (
+    Bit,
+    Releases,
+    bit_epsilon,
+    epsilon_bounds,
+)
+from beam_ldp.accounting.divergences.crowd_sizes import Crowd
 from beam_ldp.accounting.divergences.hockey_stick import (
     MAX_REPORTS,
     check_reports,
@@ -27,7 +33,6 @@ from beam_ldp.accounting.shuffle.one_release import (
     sends_bits,
     shuffle_delta,
     shuffle_epsilon,
-    smaller_crowd_chance,
     upper_delta,
 )
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -226,18 +231,21 @@ def shuffle_epsilons(
         if mechanism is None and randomizer is not None:
             mechanism = randomizer(local)
         pairs = [ShufflePair.clones(float(values[case]))]
-        size, left = check_reports(reports), each_delta
+        size: Crowd = check_reports(reports)  # in all groups together
         if mechanism is not None:
             if messages_per_user(mechanism) != 1:
                 raise ValueError("local_epsilons must be of randomizers that send one message")
             own = mechanism.dominating_pair()
             pairs += [own] if own.proof_status == "proved" else []
-            size, left = crowd(mechanism, size), left - smaller_crowd_chance(mechanism)
-            if left > 0.0 and sends_bits(mechanism):
+            size = crowd(mechanism, check_reports(reports))
+            if each_delta > 0.0 and sends_bits(mechanism):
                 bit = Bit.of([(*both, p) for both, p in zip(own.ratios, own.probabilities)])
-                bits += [(case, side, size, left) for side in bit.directions]
-        for pair in pairs if left > 0.0 else ():
-            releases.append([(side, size, left) for side in directions(pair)])
+                if isinstance(size, int):
+                    bits += [(case, side, size, each_delta) for side in bit.directions]
+                else:  # takes all its sizes at once
+                    values[case] = min(values[case], bit_epsilon(bit, size, each_delta)[1])
+        for pair in pairs if each_delta > 0.0 else ():
+            releases.append([(side, size, each_delta) for side in directions(pair)])
             owners.append(case)
     if releases:
         found = epsilon_uppers([side for sides in releases for side in sides])

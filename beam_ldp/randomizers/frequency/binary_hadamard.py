@@ -30,9 +30,14 @@ class BinaryHadamard(SymbolOracle):
     `row` says who knows whose row it is, which only matters to the price of a shuffled batch:
 
     * "sent": the device draws the row in private and sends it. All reports hide each other.
-    * "public": the row is tied to the user in public, by a collector that assigns it, say, or a
-      hash of the user's id. Only users of one row hide each other; `crowd_size` counts them. Do
-      not combine it with `UserRandomness`, whose rows depend on the value in secret.
+    * "public": the row is tied to the user in public, by a collector that knows the coin, say. It
+      must be drawn as here, anew for each report and each row equally likely. Only users of one row
+      hide each other, and the price is an average over how many those are. Do not combine it with
+      `UserRandomness`, whose rows depend on the value in secret.
+
+    Of rows that are sent the price lets half of the rows hide nobody, and is up to 1.34 times what
+    the dearest known data set costs. That this one, in which all others hold one value, is the
+    worst, is a conjecture: it is the worst of all data sets in 84 of 84 enumerations.
 
     Row 0 is constant and says nothing: with `drop_trivial` it is not used, which is better for
     every truth; without, this is the mechanism as published.
@@ -56,8 +61,8 @@ class BinaryHadamard(SymbolOracle):
     >>> oracle.bits_per_report, oracle.num_rows, oracle.crowd_size(10**6)
     (11, 1023, 1000000)
     >>> public = BinaryHadamard(domain_size=1000, local_epsilon=1.0, row="public")
-    >>> public.crowd_size(10**6) < 10**6 / 1023
-    True
+    >>> public.public_groups, public.telling_groups, public.crowd_size(10**6)
+    (1023, 512, 978)
     """
 
     row: Literal["sent", "public"] = "sent"
@@ -167,10 +172,10 @@ class BinaryHadamard(SymbolOracle):
         """Rows, where it is public who has which; else all reports hide each other."""
         return self.num_rows if self.row == "public" else 1
 
-    def counted_group(self, statistic: np.ndarray) -> int | None:
-        """Reports of the row that got the fewest, of those that got any."""
-        rows = np.asarray(statistic).reshape(-1, 2).sum(axis=1)
-        return int(rows[rows > 0].min()) if rows.any() else None
+    @property
+    def telling_groups(self) -> int:
+        """Half of a Hadamard matrix's rows: those on which two values have different signs."""
+        return self._order // 2 if self.row == "public" else 1
 
 
 @short_kernel

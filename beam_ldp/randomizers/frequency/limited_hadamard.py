@@ -397,14 +397,21 @@ class LimitedHadamard(NumberedReports, FrequencyOracle):
         """Rows, where it is public who has which, and as many more as silence takes."""
         if self.row == "sent":
             return 1
-        law = self._law
-        answering = Fraction(law.answers * law.asked, WORD_VALUES**2)
-        return math.ceil(self.num_sets / answering)
+        return math.ceil(self.num_sets / self._answering)
 
-    def counted_group(self, statistic: np.ndarray) -> int | None:
-        """Answers about the set that got the fewest, of those that got any."""
-        sets = np.asarray(statistic)[: 2 * self.num_sets].reshape(-1, 2).sum(axis=1)
-        return int(sets[sets > 0].min()) if sets.any() else None
+    @property
+    def telling_groups(self) -> int:
+        """As many as have two values on either side, K/2 of K - 1 rows, times who answers."""
+        if self.row == "sent":
+            return 1
+        told = Fraction(self._order // 2, self._order - 1) * self._answering
+        return min(self.public_groups, math.ceil(self.public_groups * told))
+
+    @property
+    def _answering(self) -> Fraction:
+        """How likely somebody answers, whatever the value."""
+        law = self._law
+        return Fraction(law.answers * law.asked, WORD_VALUES**2)
 
 
 def key_epsilon(local_epsilon: float, key_bits: int) -> float:

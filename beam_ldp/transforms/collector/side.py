@@ -19,7 +19,6 @@ from beam_ldp.transforms.elements.blocks import (
     ShuffledSum,
     StatisticBlock,
     WithheldRelease,
-    shuffled_among,
 )
 from beam_ldp.transforms.elements.portable import (
     PortableDomain,
@@ -225,21 +224,19 @@ class _Estimate(beam.DoFn):
 
     def _ran(self, total: StatisticBlock) -> Any:
         """What the release's event is made of."""
-        if not self.permanent:
-            return shuffled_among(self._randomizer, self._crowd(total))
-        from beam_ldp.accounting.shuffle.one_release import local_reports  # loads SciPy
+        from beam_ldp.accounting.shuffle.one_release import (  # loads SciPy
+            local_reports,
+            shuffled_reports,
+        )
 
+        if not self.permanent:
+            return shuffled_reports(self._randomizer, total.smallest_batch)
         return local_reports(self._randomizer)
 
     def _answers(self, total: StatisticBlock) -> tuple[int, ...]:
         """People who answered each question, where they answer one of several."""
         counted = getattr(self._randomizer, "answers", None)
         return () if counted is None else counted(total.statistic)
-
-    def _crowd(self, total: StatisticBlock) -> int:
-        """Reports among which one hides: of its batch, and of those that share its public part."""
-        whole = total.smallest_batch == total.num_reports
-        return self._randomizer.crowd_size(total.smallest_batch, total.statistic if whole else None)
 
 
 # The collector's sum of what the shuffler released ----------------------------------------

@@ -381,15 +381,15 @@ def _as_ids(user_ids: Any) -> np.ndarray:
     return canonical_ids(user_ids).array
 
 
-def shuffled_among(randomizer: LocalRandomizer, crowd: int) -> Any:
-    """What ran in one shuffled release in which each report hides among `crowd` reports.
+def shuffled_among(randomizer: LocalRandomizer, honest: int) -> Any:
+    """What ran in one shuffled release of so many honest reports, in public groups as they are.
 
-    `shuffled_reports` would apply the randomizer's `crowd_size` to the number once more.
+    `shuffled_reports` would apply the randomizer's own `crowd_size` to the number once more.
     """
-    from beam_ldp.accounting.reports import with_crowd
+    from beam_ldp.accounting.reports import with_reports
     from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 
-    return with_crowd(shuffled_reports(randomizer, 1), crowd)
+    return with_reports(shuffled_reports(randomizer, 1), honest)
 
 
 _NO_EVENT, _WHOLE_EVENT = -1, -2
@@ -401,7 +401,7 @@ def _write_event(event: Any, out: list[bytes]) -> None:
     if event is None:
         INTEGER.write(_NO_EVENT, out)
     elif hasattr(event, "crowd"):
-        INTEGER.write(event.crowd, out)
+        INTEGER.write(event.num_reports, out)
     else:
         from beam_ldp.accounting.event_json import event_to_json
 

@@ -254,15 +254,23 @@ def test_prices_of_a_shuffled_batch():
 def test_the_crowd_of_a_public_row_is_who_answers_about_it():
     oracle = LimitedHadamard(8, 1.0, critical_bits(1.0) / 4, "timeshare", "public")
     assert oracle.public_groups == 28 and oracle.can_be_silent
-    statistic = np.zeros(oracle.num_symbols, dtype=np.int64)
-    assert oracle.counted_group(statistic) is None
-    statistic[-1] = 1000
-    assert oracle.counted_group(statistic) is None
-    statistic[[0, 1, 6]] = 5, 4, 7
-    assert oracle.counted_group(statistic) == 7
-    assert oracle.crowd_size(10_000) < 10_000 / 28
+    assert oracle.telling_groups == 4  # a quarter answers, about 4 rows of 7
     two_sides = LimitedHadamard(8, 1.0, 0.4, "binary", "public")
     assert (two_sides.public_groups, two_sides.num_sets, two_sides.can_be_silent) == (14, 14, False)
+    assert two_sides.telling_groups == 8
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("mode", ["binary", "ternary", "timeshare"])
+def test_as_many_groups_tell_as_reports_that_differ(mode):
+    """A silent person's report is no group's: groups and telling ones are rounded for safety."""
+    oracle = LimitedHadamard(7, 1.5, critical_bits(1.5) / 3, mode, "public")
+    said = oracle.channel()[: 2 * oracle.num_sets].reshape(oracle.num_sets, 2, 7)
+    about = said.sum(axis=1).max(axis=1)  # that a person answers about each set
+    differ = (np.abs(said[..., :1] - said[..., 1:]) > 1e-12).any(axis=1)
+    told = (about @ differ).max()
+    assert told <= oracle.telling_groups / oracle.public_groups < told + 1 / oracle.public_groups
+    assert about.max() >= 1 / oracle.public_groups
 
 
 @pytest.mark.exact

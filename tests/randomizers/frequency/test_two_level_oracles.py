@@ -341,18 +341,19 @@ def test_two_categories_take_one_bit():
 def test_public_rows_split_the_crowd():
     sent = BinaryHadamard(1000, 1.0)
     public = BinaryHadamard(1000, 1.0, row="public")
-    statistic = public.accumulate(
-        public.randomize(np.zeros(100_000, dtype=int), np.random.default_rng(0))
-    )
-    rows = statistic.reshape(-1, 2).sum(axis=1)
-    assert public.crowd_size(100_000, statistic) == rows.min()
-    assert sent.crowd_size(100_000, statistic) == 100_000
-    assert 1 <= public.crowd_size(100_000) <= rows.min()
-    assert public.crowd_size(10**8) > 0.9 * 10**8 / 1023
+    assert (sent.public_groups, sent.telling_groups, sent.crowd_size(100_000)) == (1, 1, 100_000)
+    assert (public.public_groups, public.telling_groups) == (1023, 512)
+    assert public.crowd_size(100_000) == 98
     assert public.crowd_size(5) == 1 and public.crowd_size(0) == 0
-    lonely = np.zeros(2046, dtype=int)
-    lonely[[4, 5, 9]] = 3, 3, 1
-    assert public.crowd_size(7, lonely) == 1
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("drop_trivial", [True, False])
+def test_two_values_differ_on_as_many_rows_as_are_said_to_tell(drop_trivial):
+    oracle = BinaryHadamard(7, 1.0, "public", drop_trivial)
+    rows = oracle.channel().reshape(oracle.num_rows, 2, 7)
+    differ = (np.abs(rows[..., :, None] - rows[..., None, :]) > 1e-12).any(axis=1).sum(axis=0)
+    assert set(differ[np.triu_indices(7, 1)]) == {oracle.telling_groups} == {4}
 
 
 @pytest.mark.exact
