@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,6 +119,14 @@ class UserMeanQuestion(MeanQuestion):
     def rules(self, job: Job) -> None:
         if self.rows_per_user < 1:
             raise SettingError("--rows-per-user must be >= 1")
+        if not 0 <= self.outliers < 1 / 3:
+            raise SettingError(f"--outliers must lie in [0, 1/3), got {self.outliers:g}")
+        for flag, told, fits in (
+            ("--sigma", self.sigma or (), "> 0"), ("--user-sigma", self.user_sigma, ">= 0")
+        ):  # fmt: skip
+            for one in told:
+                if not math.isfinite(one) or one < 0 or one == 0 and fits == "> 0":
+                    raise SettingError(f"{flag} must be a finite number {fits}, got {one:g}")
         left = round(1 - LEVEL, 12)
         if not 0 < self.failure_probability < left:
             raise SettingError(

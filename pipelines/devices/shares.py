@@ -46,8 +46,9 @@ def publish(given: Arguments, console: Console) -> int:
     run = Run(usage, job, question.bind(job, PublishedLook(job)))
     if run.choice.mechanism.protects_alone:
         raise SettingError(
-            f"--publish is for shares, and {type(run.choice.mechanism).__name__} sends none: give "
-            "--trust-shuffler with a central target, or let `beam-ldp randomize` write the question"
+            f"--publish is for shares, and {type(run.choice.mechanism).__name__} sends none: they "
+            "are of vectors of bounded Euclidean length (--norm l2 --radius R) with a central "
+            "target and --trust-shuffler; else `beam-ldp randomize` writes the question"
         )
     write_question(run, release_of(run), console)
     return DONE
