@@ -29,7 +29,7 @@ from beam_ldp.release import runner
 from beam_ldp.release.binding import bound
 from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.release.inputs.tables import arrow_table, held
+from beam_ldp.release.inputs.tables import PATH, arrow_table, held
 from beam_ldp.release.job import kind_of
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import FINISHED, OutputError
@@ -551,6 +551,8 @@ def _list(argument: str, given: Any, path: Path) -> str:
     lines = "\n".join(values).encode()
     if not all(values) or any(sign in value for value in values for sign in "\r\n\ufeff"):
         raise ValueError(f"{argument} must hold values that are not empty, without line breaks")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{argument} must hold distinct values")
     path.write_bytes(lines)
     return str(path)
 
@@ -582,6 +584,7 @@ def _in_words_of_python(usage: Usage) -> Iterator[None]:
     except (SettingError, OutputError, NothingReleasedError, JobError) as error:
         said = error.said(usage.flag_of) if isinstance(error, SettingError) else str(error)
         said = re.sub(r"--([a-z][a-z-]*[a-z])", lambda f: names.get(f[1], f[0]), said)
+        said = said.replace(f"data {PATH}", "data")
         if isinstance(error, SettingError):
             raise SettingError(said) from None
         error.args = (said,)

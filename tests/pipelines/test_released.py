@@ -332,6 +332,7 @@ def test_what_was_released_can_be_looked_at(
         ({"memoize_key_file": "key"}, ValueError, "memoize_key_file needs user_id and release_id"),
         ({"domain": ["other"]}, ValueError, "see other_label"),
         ({"domain": ["a\nb"]}, ValueError, "^domain must hold values"),
+        ({"domain": ["a", "a"]}, ValueError, "^domain must hold distinct values$"),
         ({"domain": {"b": ["a"]}}, ValueError, "a list for each column"),
         ({"domain": ()}, ValueError, "^domain is missing"),
         ({"domain": [None, "a"]}, ValueError, "^domain must hold text.*place 0 is of type None"),
