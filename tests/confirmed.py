@@ -33,22 +33,28 @@ EXCUSES = (  # for everything else: as the page of certificates lists them
     "its event alone does not prove its epsilon",
 )
 
-
-positive_part = verifier.positive_part
-_sums: dict[bytes, Any] = {}
+SUMS = "positive_part", "bit_delta"  # of the verifier, which take seconds
 
 
-def remembered_sum(*laws: Any) -> Any:
-    """The verifier's `positive_part`, once for the same numbers at the same precision."""
-    key = hashlib.sha256(pickle.dumps((decimal.getcontext().prec, laws))).digest()
-    if key not in _sums:
-        _sums[key] = positive_part(*laws)
-    return _sums[key]
+def remembered(sum_: Callable[..., Any]) -> Callable[..., Any]:
+    """One of the verifier's, once for the same numbers at the same precision."""
+    found: dict[bytes, Any] = {}
+
+    @functools.wraps(sum_)
+    def once(*laws: Any) -> Any:
+        key = hashlib.sha256(pickle.dumps((decimal.getcontext().prec, laws))).digest()
+        if key not in found:
+            found[key] = sum_(*laws)
+        return found[key]
+
+    return once
 
 
 def install() -> None:
     """Look at all that is written from here on: records of programs, and prices of streams."""
-    verifier.positive_part = remembered_sum
+    for name in SUMS:
+        if not hasattr(getattr(verifier, name), "__wrapped__"):
+            setattr(verifier, name, remembered(getattr(verifier, name)))
     from beam_ldp.release.record import PrivacyRecord
     from beam_ldp.release.streams import results
 

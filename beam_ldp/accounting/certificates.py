@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.bit_counts import Bit, block_ends, sizes_that_matter
+from beam_ldp.accounting.divergences.bit_counts import (
+    Bit,
+    bit_log_deltas,
+    block_ends,
+    sizes_that_matter,
+)
 from beam_ldp.accounting.divergences.crowd_sizes import CrowdSizes, of_groups
 from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.accounting.event_json import event_to_json as event_to_json
@@ -38,7 +43,9 @@ _SMOOTHINGS = ("0.02", "0.01", "0.004", "0.001")  # of one shuffle; the first th
 _DIGITS = 9  # of a tilt, a loss and its delta: any will do
 _RARE = 1e-11  # that more fakes are drawn
 _MANY = 8  # releases, of which large losses of one hardly matter
-_NEGLIGIBLE = 1e-6  # of delta: that of losses beyond the last
+_NEGLIGIBLE = 1e-5  # of delta: that of losses beyond the last
+_RARELY = 1e3  # times that, a delta below which knots are farther apart, as it falls
+_ROOM = 1e-4  # of a log delta, that takes fewer blocks to prove
 _MOST_PARTS = 24
 _NARROW = 0.3  # deviations of a sum, times its tilt, that hardly a loss is left in
 _FINER = ("0.01", "0.002", "0.0005")
@@ -337,22 +344,39 @@ def _largest(part: Part) -> float:
     return math.log1p(float(part.share * part.rate * (ratio - 1)))
 
 
-def _knots(part: Part, negligible: float, grid: _Grid) -> list[list[str]]:
-    """Losses, a delta that is proved at each, and the tilts of that: see `verify.law_of`."""
+def _knots(part: Part, negligible: float, grid: _Grid) -> list[list[Any]]:
+    """Losses, a delta at each, and what proves it: see `verify.law_of`."""
     top = _largest(part) * (1 + 1e-9)
     step = min(_deviation(part), top) / grid.steps_per_deviation
-    found: list[list[str]] = []
-    loss, height = 0.0, Fraction(1)
+    tell = _unproved if part.bit else _proved
+    found: list[list[Any]] = []
+    loss, height = 0.0, 1.0
     while height > negligible and (not found or loss < top):
-        loss = min(max(loss + step, loss * (1 + grid.growth)), top) if found else 0.0
-        at = _text(loss)
-        inner = math.log1p(math.expm1(float(at)) / float(part.share))
-        tilts: list[Any] = _blocks(part, float(at)) if part.bit else []
-        if not (tilts or part.shift):
-            tilts = [_text(_tilt(side, inner)) for side in _sides(part)]
-        height = part.delta(Fraction(at), tilts, grid.smoothing)
-        found.append([at, _text(height), *tilts])
-    return _convex(found)
+        growth = grid.growth * (1.0 + max(0.0, math.log(_RARELY * negligible / height)))
+        loss = min(max(loss + step, loss * (1 + growth)), top) if found else 0.0
+        found.append(tell(part, _text(loss), grid))
+        height = float(found[-1][1])
+    found = _convex(found)
+    return (
+        _convex([_proved(part, at, grid, *height) for at, *height in found]) if part.bit else found
+    )
+
+
+def _unproved(part: Part, at: str, grid: _Grid) -> list[Any]:
+    """A knot of bits without its proof, which takes the verifier a hundred times as long."""
+    share = float(part.share * part.rate)
+    losses = np.array([math.log1p(math.expm1(float(at)) / share)])
+    worst = min(float(bit_log_deltas(_bits(part)[0], part.crowd, losses)[0]) + _ROOM, 0.0)
+    return [at, _text(share * math.exp(worst))]
+
+
+def _proved(part: Part, at: str, grid: _Grid, height: str = "") -> list[Any]:
+    """A knot with what proves it: blocks, which are to prove its height, or sums."""
+    if height and (blocks := _blocks(part, float(at), float(height))):
+        return [at, height, *blocks]
+    inner = math.log1p(math.expm1(float(at)) / float(part.share))
+    tilts = [] if part.shift else [_text(_tilt(side, inner)) for side in _sides(part)]
+    return [at, _text(part.delta(Fraction(at), tilts, grid.smoothing)), *tilts]
 
 
 def _convex(knots: list[list[str]]) -> list[list[str]]:

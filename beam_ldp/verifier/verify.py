@@ -16,6 +16,7 @@ import math
 import sys
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,7 @@ NEAR = Fraction(1, 10**9)  # relatively, what the floats of an event may miss a 
 DIGITS, BITS = 60, 128  # of a Decimal, and of a fixed-point number: in units of 2**-BITS
 CONTEXT = Context(prec=DIGITS, Emin=-(10**9), Emax=10**9)
 ONE = 1 << BITS  # as a fixed-point number
-SAFE = Decimal("1.000000000000000000000000000001")  # covers roundings of Decimals, "Rounding"
-TINY = Decimal("1e-20")  # covers roundings of a few nodes of fixed point, likewise
+SAFE, TINY = Decimal("1.000000000000000000000000000001"), Decimal("1e-20")  # cover roundings
 PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 CONFIRMED, REFUTED, NOTHING = 0, 1, 2
 
@@ -183,10 +183,12 @@ def compared(statement: Json, event: Leaves) -> set[str]:
     ones, once = [one for one, _ in event], [times for _, times in event] == [1]
     between: Json = {} if ones else dict.fromkeys(("num_reports", "mechanism"), (0, 0))
     if crowds := [one for one in ones if "num_reports" in one]:
-        honest = min(_whole(one["num_reports"] - one.get("num_fakes", 0), 1) for one in crowds)
+        sizes = [(_whole(one["num_reports"] - one.get("num_fakes", 0), 1), one.get(
+            "local_event", one).get("public_groups", 1) or 1) for one in crowds]
+        honest, hidden = min(n for n, _ in sizes), min(-(-n // groups) for n, groups in sizes)
         came = _whole(said.get("num_reports", MOST_COUNT), 1)
         share = Fraction(honest - (honest == 1), _whole(said.get("smallest_batch", came), 1))
-        between |= {"honest_reports": (honest, honest), "smallest_batch": (honest, came),
+        between |= {"honest_reports": (hidden, hidden), "smallest_batch": (honest, came),
                     "honest_fraction": (share, 1), "num_reports": (
                         max(one["num_reports"] for one in crowds), MOST_COUNT)}
     if ones and all("local_epsilon" in one.get("local_event", one) for one in ones):
@@ -475,21 +477,24 @@ def bit_delta(part: Part, odds: Fraction, nodes: int, counted: int, places: int,
         away = _decimal(2 * nodes - 3 - Fraction(moved))
         _need(away > 0, "its nodes are too few")
         chance += (-away**2 / (2 * _decimal(others * max(p - p * p for p in laws)) + away)).exp()
-    angles = [Fraction(PI_BELOW) * (2 * j + 1) / (2 * nodes) for j in range(counted)]
+    odd = [2 * j + 1 for j in range(counted)]
+    angles = [Fraction(PI_BELOW) * j / (2 * nodes) for j in odd]
     at = [_node(angle, tilted, levels, _decimal(a / b) if b else 1 / TINY**2) for angle in angles]
     bends = [(step**2 + _decimal(x) ** 2) / (2 * (places - 1) ** 2) for x in angles]
-    def turned(w: Fraction) -> tuple[Decimal, list[Point]]:
-        return (-_decimal(w) * step).exp(), [_unit(-w * angle) for angle in angles]
-    def highest(terms: list[Point], turns: list[tuple[Decimal, list[Point]]]) -> Decimal:
+    def turned(w: Fraction) -> tuple[Decimal, Any]:
+        return (-_decimal(w) * step).exp(), [*zip(*_powers(_unit(-w * angles[0]), odd))]
+    def highest(terms: list[Point], turns: list[tuple[Decimal, Any]]) -> Decimal:
         """The largest sum of them, turned to so many places."""
-        sums = ((w, sum(x * u - y * v for (x, y), (u, v) in zip(terms, z))) for w, z in turns)
+        (re, im), by = zip(*terms), int.__mul__
+        sums = ((w, sum(map(by, re, u)) - sum(map(by, im, v))) for w, (u, v) in turns)
         return max(w * (x >> BITS) / ONE for w, x in sums)
     grid, rows, worst = [turned(Fraction(2 * i, places - 1)) for i in range(places)], [], Decimal(0)
-    for m in ends:
-        powers = [_times(_power(x, m), _power(y, others - m)) for x, y, *_ in at]
+    back = [others - m for m in reversed(ends)]
+    powers = [map(_times, _powers(x, ends), _powers(y, back)[::-1]) for x, y, *_ in at]
+    for m, each in zip(ends, zip(*powers)):
         scale = (m * levels[0] + (others - m) * levels[1]).exp() / nodes
-        terms = [_times(power, kernel) for power, (_, _, kernel, _) in zip(powers, at)]
-        left = nodes * (2 * _size(powers[-1]) * (counted < nodes) + 8 * chance + TINY)
+        terms = [_times(power, kernel) for power, (_, _, kernel, _) in zip(each, at)]
+        left = nodes * (2 * _size(each[-1]) * (counted < nodes) + 8 * chance + TINY)
         rows.append((m, scale, terms, [scale * _size(x) for x in terms], scale * left))
     for one, two in zip(rows, rows[1:] or rows):
         if (length := two[0] - one[0]) < 2:  # no other is between, and the threshold is known
@@ -568,6 +573,11 @@ def _times(a: Point, b: Point) -> Point:
 def _power(base: Point, exponent: int) -> Point:
     half = _power(_times(base, base), exponent >> 1) if exponent > 1 else (ONE, 0)
     return _times(half, base) if exponent & 1 else half
+def _powers(base: Point, exponents: list[int]) -> list[Point]:
+    """Those of ascending exponents, by the steps between them, of which many are alike."""
+    gaps = [b - a for a, b in zip([0, *exponents], exponents)]
+    steps = {gap: _power(base, gap) for gap in {*gaps}}
+    return [*accumulate([steps[gap] for gap in gaps], _times)]
 def _unit(angle: Fraction) -> Point:
     """(cos, sin) of an angle: Taylor's series at a small part of it, which is squared again."""
     halvings = math.floor(abs(angle)).bit_length() + 8

@@ -258,7 +258,7 @@ def test_a_search_that_is_too_long_keeps_the_other_price_and_says_so(monkeypatch
     mechanism = KRandomizedResponse(2, 5.0)
     monkeypatch.setattr(bit_counts, "_MOST_BLOCKS", 0)
     monkeypatch.setattr(bit_counts, "_FEW", 0)
-    monkeypatch.setattr(bit_counts, "_BLOCKS", 1)
+    monkeypatch.setattr(bit_counts, "_EDGES", np.array([0.0, 1.0]))
     bit_epsilon.cache_clear()
     bound = shuffle_epsilon(mechanism, 20_000, 1e-6)
     bit_epsilon.cache_clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from tests.verifier.statements import compositions, events, samples, statement
 @pytest.fixture(autouse=True)
 def sums_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verifier as it is; what these fixtures make may be remembered (`tests.confirmed`)."""
-    monkeypatch.setattr(verifier, "positive_part", confirmed.positive_part)
+    for name in confirmed.SUMS:
+        monkeypatch.setattr(verifier, name, inspect.unwrap(getattr(verifier, name)))
 
 
 @pytest.fixture(scope="session")

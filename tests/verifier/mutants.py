@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -100,6 +100,15 @@ def _local(leaf: Told) -> Told:
     return local
 
 
+def _hidden(leaves: Iterable[tuple[Told, int]]) -> int:
+    """Honest reports of the smallest crowd; of a public group, on average."""
+    return min(
+        -(-(leaf["num_reports"] - leaf.get("num_fakes", 0)) // _local(leaf).get("public_groups", 1))
+        for leaf, _ in leaves
+        if "num_reports" in leaf
+    )
+
+
 def _facts(event: Any, mechanism: Any) -> Told:
     """What a record says besides."""
     leaves = list(leaves_of(event_to_json(event)["event"]))
@@ -107,9 +116,7 @@ def _facts(event: Any, mechanism: Any) -> Told:
     crowds = [leaf for leaf, _ in leaves if "num_reports" in leaf]
     if crowds:
         found["num_reports"] = max(leaf["num_reports"] for leaf in crowds)
-        found["honest_reports"] = min(
-            leaf["num_reports"] - leaf.get("num_fakes", 0) for leaf in crowds
-        )
+        found["honest_reports"] = _hidden(leaves)
     budgets: list[Any] = [_local(leaf).get("local_epsilon") for leaf, _ in leaves]
     if budgets and None not in budgets:
         found["local_epsilon"] = local_epsilon_of(event)
@@ -208,7 +215,9 @@ def _shrunk(field: str, also: tuple[str, ...], most: float) -> Mutation:
         changed = shrink(told["event"]["event"], field, draw.uniform(most / 5, most))
         for name in also:
             if name in told:
-                told[name] = (min if name == "honest_reports" else max)(changed, default=0)
+                content = told["event"]["event"]
+                hidden = name == "honest_reports"
+                told[name] = _hidden(leaves_of(content)) if hidden else max(changed, default=0)
         return bool(changed) and kind.costs_more(field, most, told["epsilon"])
 
     return mutate

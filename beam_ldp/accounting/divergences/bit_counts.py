@@ -53,6 +53,8 @@ _TABLE = 1e-14  # relative, that chances are taken apart
 _ENDS = 8  # numbers of ones that are looked at one by one, at either end
 _LISTED = 128  # people, of whom every number is
 _BLOCKS = 24  # to begin with
+_NARROW = np.array([1 / 256, 1 / 64, 1 / 16, 1 / 4]) / _BLOCKS  # where the worst often are
+_EDGES = np.unique([*np.linspace(0.0, 1.0, _BLOCKS + 1), *_NARROW, *1.0 - _NARROW])
 _FEW = 400  # numbers of ones, of which each costs less than bounds of blocks
 _AROUND = np.arange(-3.0, 4.0)  # a number of ones that was found to be worse
 _MOST_NODES = 1 << 14
@@ -201,8 +203,8 @@ class _Counts(NamedTuple):
         )
 
     def take(self, row: int) -> _Counts:
-        """One of the releases."""
-        one = slice(row, row + 1)
+        """One of the releases, with the nodes that count there; columns have but one place."""
+        one = slice(row, row + 1), slice(max(1, np.count_nonzero(self.kernel[row])))
         some = [f[one] if isinstance(f, np.ndarray) else (f[0][one], f[1][one]) for f in self]
         return _Counts(*some)  # type: ignore[arg-type]
 
@@ -540,7 +542,7 @@ def _certified(counts: _Counts, seen: Array, goals: Array) -> tuple[NDArray[np.b
         return done, worse
     first = np.minimum(_ENDS + 1.0, counts.others)
     width = np.maximum(counts.others - _ENDS - first, 1.0)
-    edges = first + np.floor(width * np.arange(_BLOCKS + 1) / _BLOCKS)
+    edges = first + np.floor(width * _EDGES)
     least, most = edges[:, :-1], np.maximum(edges[:, 1:] - 1.0, edges[:, :-1])
     bad = counts.log_bounds(least, most) > goals[:, None]
     for row in np.flatnonzero(done & bad.any(axis=1)).tolist():

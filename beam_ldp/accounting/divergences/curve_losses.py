@@ -21,6 +21,7 @@ NEGLIGIBLE = 1e-45  # delta of a loss beyond which compositions count everything
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _FAR = 16  # deviations, beyond which few losses of most releases matter
+_FEW = 4  # knots at once there
 _GROWTH = 1.06
 _LEAST_FALL, _FALL = 0.1, 0.01  # of sticks from knot to knot: 0.1 - 0.01 log(stick)
 _GLANCE = 16  # knots from one at which a second pair is tried to the next
@@ -82,11 +83,16 @@ def natural_step(curve: AnyCurve) -> float:
 
 
 def sticks(curve: AnyCurve, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Positions on the grid that matter, and the higher hockey stick of both directions there."""
-    last = max(1, math.ceil(curve.top / step - 1e-9))
-    knots = loss_knots(step, deviation_of(curve), last)
+    """Positions on the grid that matter, and the higher hockey stick of both directions there.
+
+    Of a grid that is finer than the losses of this release need, only every few positions.
+    """
+    last, deviation = max(1, math.ceil(curve.top / step - 1e-9)), deviation_of(curve)
+    every = max(1, math.floor(deviation / STEPS_PER_DEVIATION / step * (1 + 1e-9)))
+    knots = np.minimum(last, every * loss_knots(step * every, deviation, -(-last // every)))
+    far = np.searchsorted(knots * step, _FAR * curve.deviation)
     logs = np.empty(0)
-    for part in np.array_split(knots, [np.searchsorted(knots * step, _FAR * curve.deviation)]):
+    for part in np.array_split(knots, [far, *range(far + _FEW, len(knots), _FEW)]):
         if not len(logs) or logs[-1] >= math.log(NEGLIGIBLE):  # else nobody looks further
             logs = np.append(logs, log_sticks(curve, part * step, MIDDLE))
     knots = knots[: len(logs)]
