@@ -9,10 +9,9 @@ import sys
 
 from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
-from beam_ldp.pipelines.stream import with_stream
 from beam_ldp.pipelines.usage.frequency import USAGE
 
-PROGRAM = with_stream(program_of(USAGE))
+PROGRAM = program_of(USAGE)
 main = PROGRAM.main
 
 if __name__ == "__main__":

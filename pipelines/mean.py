@@ -11,7 +11,6 @@ from rich.console import Console
 
 from beam_ldp.pipelines.flags import start
 from beam_ldp.pipelines.programs import program_of
-from beam_ldp.pipelines.stream import with_stream
 from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.settings.usage import Arguments
 
@@ -25,7 +24,7 @@ def _published(given: Arguments, console: Console) -> int | None:
     return publish(given, console)
 
 
-PROGRAM = with_stream(program_of(USAGE, otherwise=_published))
+PROGRAM = program_of(USAGE, otherwise=_published)
 main = PROGRAM.main
 
 if __name__ == "__main__":

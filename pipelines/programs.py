@@ -21,12 +21,14 @@ from beam_ldp.release.binding import bound
 from beam_ldp.release.commands import program_of as program_named
 from beam_ldp.release.commands import usage_of
 from beam_ldp.release.gates import NothingReleasedError
+from beam_ldp.release.job import section_from
 from beam_ldp.release.job_files import job_text
 from beam_ldp.release.job_monitor import JobError
 from beam_ldp.release.outputs import OutputError
 from beam_ldp.release.run import Run, RunResult
 from beam_ldp.release.tables import price_table
 from beam_ldp.settings import SettingError
+from beam_ldp.settings.streaming import STREAM, Streaming
 from beam_ldp.settings.usage import Arguments, Usage
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -119,18 +121,53 @@ def program_of(
     Args:
         usage: its settings, whose question says what is asked.
         bind: the release as it was asked for.
-        otherwise: what it does where no single release is asked for, such as a stream; the exit
-            code, or None where one is.
+        otherwise: what it does where neither a release nor a stream is asked for; the exit code,
+            or None where one is.
     """
 
     def run(given: Arguments, console: Console) -> int:
+        if _is_streamed(usage, given):
+            return run_stream(usage, given, console)
         code = otherwise(given, console)
         return run_and_show(bind(usage, given), given, console) if code is None else code
 
     def check(given: Arguments) -> checks.Preflight:
-        return checks.Preflight.of(bind(usage, given), given.beam_flags)
+        if not _is_streamed(usage, given):
+            return checks.Preflight.of(bind(usage, given), given.beam_flags)
+        from beam_ldp.release.streams.job import stream_of
+
+        return stream_of(usage, given).preflight(given.beam_flags)
 
     return Program(usage, run, check, bind)
+
+
+def _is_streamed(usage: Usage, given: Arguments) -> bool:
+    """Whether files keep arriving. Raises SettingError."""
+    if STREAM not in usage.parts:
+        return False
+    stream = section_from(given, usage, "stream", Streaming)
+    told = [name for name in given["stream"] if name != "on"]
+    if told and not stream.on:
+        raise SettingError(f"{usage.flag_of(f'stream.{told[0]}')} needs --stream")
+    return bool(stream.on)
+
+
+def run_stream(usage: Usage, given: Arguments, console: Console) -> int:
+    """A stream as it was told; the exit codes are those of one release."""
+    from beam_ldp.release.streams.job import stream_of
+    from beam_ldp.release.streams.run import UNREADABLE, execute
+
+    job = stream_of(usage, given)
+    told = job.preflight(given.beam_flags)
+    if job.job.only_plan:
+        runner.say_plan(job.run, told)
+        return DONE
+    checks.check_first(told, console)
+    runner.say_plan_line(job.run, console)
+    found = execute(job, given.beam_flags, console)
+    if job.job.output.format == "json":
+        print(terminal.printed_json(found))
+    return FAILED if found["ended"].startswith(UNREADABLE) else DONE
 
 
 def run_and_show(run: Run, given: Arguments, errors: Console) -> int:

@@ -16,9 +16,9 @@ from rich.console import Console
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.launcher import Launcher
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines import stream as program
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.programs import run_stream
 from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.release.checks import findings
@@ -312,7 +312,7 @@ def test_marks_stay_while_a_job_may_open_further_windows(flags, tmp_path, monkey
     monkeypatch.setattr(stream, "_watch", lost)
     monkeypatch.setattr(stream, "has_ended", lambda *_: ended)
     with pytest.raises(JobError):
-        program.run_stream(USAGE, read_flags(USAGE, charged), Console(quiet=True))
+        run_stream(USAGE, read_flags(USAGE, charged), Console(quiet=True))
     if not ended:
         assert ledger.status("people").local_committed == 18.0
         MarkOpenWindows(str(out)).mark(3, 4)
