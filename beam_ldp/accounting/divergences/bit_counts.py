@@ -58,7 +58,8 @@ _EDGES = np.unique([*np.linspace(0.0, 1.0, _BLOCKS + 1), *_NARROW, *1.0 - _NARRO
 _FEW = 400  # numbers of ones, of which each costs less than bounds of blocks
 _AROUND = np.arange(-3.0, 4.0)  # a number of ones that was found to be worse
 _MOST_NODES = 1 << 14
-_MOST_BLOCKS = 1000  # looked at before a search is given up
+_MOST_BLOCKS = 200  # looked at before a search is given up
+_MOST_ENDS = 1000  # of blocks, told to another program
 _AT_ONCE = 32  # releases
 _LIFTED = 10.0  # the most that a log delta falls by, where the left is taken off
 _CHORD = 5e-5  # relative to the largest terms, of what chords in w may add
@@ -353,24 +354,27 @@ def log_uppers(releases: Releases, epsilons: Array) -> Array:
 
 
 def _log_uppers(releases: Releases, rows: Rows, epsilons: Array) -> Array:
-    found, ends = np.empty(len(rows)), releases.ends()
+    found, ends = np.full(len(rows), np.inf), releases.ends()
     for batch in releases.batches(rows, epsilons):
         counts, seen = releases.counts(rows[batch], epsilons[batch]), ends[rows[batch]]
         if (listed := counts.listed()) is not None:
             found[batch] = counts.log_deltas(listed, upper=True).max(axis=1)
             continue
-        done, goals = np.zeros(len(batch), dtype=bool), np.full(len(batch), -np.inf)
-        room = np.ones(len(batch))
+        goals, room = np.full(len(batch), -np.inf), np.ones(len(batch))
         for _ in range(_TURNS):
             worst = counts.log_deltas(seen, upper=False).max(axis=1)
             goals = np.maximum(goals, worst + room * _loose(worst))
             done, worse = _certified(counts, ends[rows[batch]], goals)
-            room[~done & np.isnan(worse)] *= _MORE  # the search was too long
-            if done.all() or np.all(np.isnan(worse) & (done | (room > _MOST_ROOM))):
+            found[batch[done]] = goals[done]
+            too_long = ~done & np.isnan(worse)
+            room[too_long] *= _MORE
+            left = ~done & ~(too_long & (room > _MOST_ROOM))
+            if not left.any():
                 break
             seen = np.where(np.isnan(worse), seen[:, 0], worse)[:, None]
-            seen = np.concatenate([ends[rows[batch]], seen], axis=1)
-        found[batch] = np.where(done, goals, np.inf)
+            seen = np.concatenate([ends[rows[batch]], seen], axis=1)[left]
+            batch, goals, room = batch[left], goals[left], room[left]
+            counts = releases.counts(rows[batch], epsilons[batch])
     return found
 
 
@@ -602,7 +606,7 @@ def block_ends(
     others = float(counts.others[0, 0])
     ends, pending = {0.0, others}, [(0.0, others)]
     while pending:
-        if len(ends) > _MOST_BLOCKS or not math.isfinite(goal):
+        if len(ends) > _MOST_ENDS or not math.isfinite(goal):
             return None
         least, most = (np.array(side) for side in zip(*pending))
         high = (counts.log_bounds(least[None, :], most[None, :])[0] > goal) & (most - least > 1.0)
