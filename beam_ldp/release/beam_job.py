@@ -49,7 +49,7 @@ def pipeline_flags(settings: Job, flags: Sequence[str]) -> list[str]:
     """Beam's flags, with a runner that needs no download and uses the cores where it pays."""
     given = {flag.split("=", 1)[0] for flag in flags if flag.startswith("--")}
     found = [*flags]
-    if _runner_of(flags) in (None, "DirectRunner", "SwitchingDirectRunner", "FnApiRunner"):
+    if runner_of(flags) in (None, "DirectRunner", "SwitchingDirectRunner", "FnApiRunner"):
         found.append(f"--runner={IN_PROCESS_RUNNER}")
         several = not given & {"--direct_num_workers", "--direct_running_mode"}
         if several and settings.input_bytes > BIG_INPUT and (os.cpu_count() or 1) > 1:
@@ -67,7 +67,8 @@ def plugin_flags() -> list[str]:
     return [f"--beam_plugin={module}" for module in registry.loaded_modules()]
 
 
-def _runner_of(flags: Sequence[str]) -> str | None:
+def runner_of(flags: Sequence[str]) -> str | None:
+    """The runner that Beam's flags name."""
     runner = None
     for i, flag in enumerate(flags):
         if flag.startswith("--runner="):
@@ -82,7 +83,7 @@ _HERE = ("DirectRunner", "SwitchingDirectRunner", "FnApiRunner", "PrismRunner")
 
 def workers_elsewhere(flags: Sequence[str]) -> str | None:
     """The runner, where its workers may be other machines than this one; else None."""
-    runner = (_runner_of(flags) or "DirectRunner").rsplit(".", 1)[-1]
+    runner = (runner_of(flags) or "DirectRunner").rsplit(".", 1)[-1]
     options = PipelineOptions([*flags]).view_as(PortableOptions)
     if runner in _HERE or options.environment_type == "LOOPBACK":
         return None

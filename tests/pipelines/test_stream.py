@@ -36,6 +36,7 @@ from beam_ldp.questions.frequencies import Frequencies
 from beam_ldp.questions.frequency import FrequencyQuestion
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.release.beam_job import IN_PROCESS_RUNNER
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.release.run import Run
 from beam_ldp.release.streams import results
@@ -123,6 +124,9 @@ def test_other_durations_are_refused(text):
         ("", ["--slide", "120s"], "multiple of --slide"),
         ("--budget-windows", [], "--budget-windows must be >= 1"),
         ("", ["--bad-rows-file", "b"], "--bad-rows-file cannot be used with --stream"),
+        ("", ["--runner=DirectRunner"], "PrismRunner .where --runner is left out. and FlinkRunner"),
+        ("", ["--runner", "fnapi"], "--runner fnapi cannot be used with --stream"),
+        ("", [f"--runner={IN_PROCESS_RUNNER}"], "--runner FnApiRunner cannot be used with"),
     ],
 )
 def test_flags_that_do_not_fit_are_named(without, flags, message):

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from beam_ldp.launcher import Launcher
 from beam_ldp.release import outputs
+from beam_ldp.release.beam_job import runner_of
 from beam_ldp.release.binding import bound
 from beam_ldp.release.checks import Preflight
 from beam_ldp.release.inputs.sources import BAD_ROWS, ROWS, ReadTable
@@ -43,6 +44,7 @@ _NOT_STREAMED = {
     "output": ("bad_rows_file", "job_timeout", "publish"),
     "release": ("people_store",),
 }
+_BOUNDED = ("direct", "switchingdirect", "fnapi")  # runners that wait for the end of the data
 
 
 def check_stream(usage: Usage, given: Arguments) -> Streaming:
@@ -65,6 +67,13 @@ def check_stream(usage: Usage, given: Arguments) -> Streaming:
             if given[home].get(name):
                 flag = usage.flag_of(f"{home}.{name}")
                 raise SettingError(f"{flag} cannot be used with --stream")
+    runner = (runner_of(given.beam_flags) or "").rsplit(".", 1)[-1]
+    if runner.lower().removesuffix("runner") in _BOUNDED:
+        raise SettingError(
+            f"--runner {runner} cannot be used with --stream, for it waits for the end of the "
+            "data: PrismRunner (where --runner is left out) and FlinkRunner stream; see "
+            "docs/streaming.md"
+        )
     return stream
 
 
