@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from beam_ldp.release.terminal import (
     printed_json,
     say_logged,
 )
+from beam_ldp.settings.job import LEDGER_VARIABLE
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
@@ -106,7 +108,12 @@ def _finalized(
 def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) -> int | None:
     """Give back what a lost stream has not used; the exit code, or None if this is no stream."""
     from beam_ldp.release.outputs import is_local
-    from beam_ldp.release.streams.results import give_back_rest, note_of, run_of
+    from beam_ldp.release.streams.results import (
+        give_back_rest,
+        has_left_nothing,
+        note_of,
+        run_of,
+    )
 
     run_id = run_of(output) if is_local(output) else None
     if run_id is None:
@@ -119,6 +126,16 @@ def _end_stream(output: str, ledger: str | None, console: Console, ended: bool) 
     if note is not None and note.launcher.ended == "under way":
         say(f"is under way: its launcher, process {note.launcher.pid}, lives")
         return NOT_YET
+    if has_left_nothing(output):
+        if ledger is None and not os.environ.get(LEDGER_VARIABLE):
+            say("is a stream that has ended: there is nothing to do. If it was charged, --ledger "
+                "tells whether that is settled")  # fmt: skip
+            return DONE
+        book = open_ledger(ledger)
+        with ledger_errors():
+            if not (book.has_run(run_id) and book.charge(run_id).status == "reserved"):
+                say("is a stream that has ended, of which the ledger holds nothing open")
+                return DONE
     if not ended:
         say(
             "is a stream, whose windows were each settled before they appeared. If it was lost, "

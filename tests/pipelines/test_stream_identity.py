@@ -31,6 +31,7 @@ from beam_ldp.release.streams.results import (
     STREAM,
     MarkOpenWindows,
     begin,
+    forget_unfinished,
     give_back_rest,
     leave_note,
     run_that_goes_on,
@@ -110,12 +111,32 @@ def test_of_two_streams_that_begin_at_once_the_second_is_refused(tmp_path):
         begin(tmp_path, MEMOIZED, "run-2")
 
 
-def test_finalize_says_what_becomes_of_a_stream(tmp_path):
-    begin(tmp_path / "out", MEMOIZED, "run-1")
-    found = CliRunner().invoke(finalize, [str(tmp_path / "out")])
-    assert found.exit_code == 1
-    said = " ".join(found.output.split())
-    assert "is a stream" in said and "start it again with the same flags" in said
+@pytest.mark.parametrize(
+    "marked, ledger, code, say",
+    [
+        (True, None, 1, "start it again with the same flags"),
+        (False, None, 0, "is a stream that has ended: there is nothing to do"),
+        (False, "of others", 0, "is a stream that has ended, of which the ledger holds nothing"),
+        (False, "reserved", 1, "start it again with the same flags"),
+    ],
+)
+def test_finalize_says_what_becomes_of_a_stream(tmp_path, monkeypatch, marked, ledger, code, say):
+    """One that was lost has left marks; of one that has ended, a ledger knows what is reserved."""
+    monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
+    begin(tmp_path / "out", MEMOIZED, "run-1", marked=marked)
+    forget_unfinished(tmp_path / "out")
+    told = [str(tmp_path / "out")]
+    if ledger is not None:
+        told += ["--ledger", f"sqlite:///{tmp_path}/privacy.db"]
+        book = BudgetLedger.create(told[-1])
+        book.set_budget("d", epsilon=9.0, delta=1e-6)
+        run_id = "run-1" if ledger == "reserved" else "another"
+        identity = replace(MEMOIZED, dataset="d")
+        book.reserve("d", run_id, LocalRandomizerDpEvent(1.0), identity=identity, memoized=True)
+    found = CliRunner().invoke(finalize, told)
+    assert found.exit_code == code and say in " ".join(found.output.split())
+    if ledger is None and not marked:
+        assert CliRunner().invoke(finalize, [*told, "--ended"]).exit_code == 0
 
 
 def copied(marks: Path) -> None:

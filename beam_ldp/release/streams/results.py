@@ -487,6 +487,12 @@ def begin(
         raise SettingError(f"--output {folder}: another stream started here at the same moment")
 
 
+def has_left_nothing(folder: str) -> bool:
+    """Whether a stream ended as it should: one that was lost has left its note, or its marks."""
+    place = Path(folder.removeprefix("file://"))
+    return not ((place / WRITING).exists() or (place / OPENED).exists())
+
+
 def run_of(folder: str) -> str | None:
     """The run of a stream; None for any other folder.
 
