@@ -69,11 +69,16 @@ class Program:
 
     def as_told(self, given: Arguments, console: Console) -> int:
         """The program by flags or a job file; what went wrong is said on `console`."""
-        if given.action("print_job"):
+        try:
+            if not given.action("print_job"):
+                return self.run(given, console)
+            if given.action("only_plan"):
+                raise SettingError(
+                    "--dry-run and --print-job exclude each other: a job file says what is run; "
+                    "`beam-ldp run FILE --dry-run` runs nothing of it"
+                )
             print(job_text(self.usage, given), end="")
             return DONE
-        try:
-            return self.run(given, console)
         except (SettingError, OutputError) as error:
             return refused(self.usage, console, error)
         except NothingReleasedError as error:

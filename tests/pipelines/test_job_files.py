@@ -13,7 +13,7 @@ import yaml
 from beam_ldp.pipelines import cli, job_runs
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.release.binding import bound
-from beam_ldp.release.commands import PROGRAMS, usage_of
+from beam_ldp.release.commands import PROGRAMS, program_of, usage_of
 from beam_ldp.release.job_files import (
     job_schema,
     job_text,
@@ -354,6 +354,13 @@ def test_the_schema_refuses_what_the_reader_refuses(change: tuple[str, str]) -> 
         jsonschema.validate(changed, job_schema())
     with pytest.raises(SettingError):
         jobs_of(changed)
+
+
+@pytest.mark.parametrize("program", ["frequency", "train"])
+def test_a_job_that_would_run_is_not_printed_for_a_dry_run(program: str, capsys: Any) -> None:
+    assert program_of(usage_of(program)).main(["--dry-run", "--print-job"]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out and "--dry-run and --print-job exclude each other" in printed.err
 
 
 def test_the_command_says_what_it_is(capsys: Any) -> None:
