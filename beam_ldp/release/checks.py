@@ -31,6 +31,7 @@ from rich.table import Table
 
 from beam_ldp.questions.base import Rows
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.release import outputs, reserving
 from beam_ldp.release.beam_job import workers_elsewhere
 from beam_ldp.release.gates import BadRows, NothingReleasedError, weak_warnings
@@ -78,6 +79,7 @@ class Preflight:
         stage: what workers make of its rows first; its `in_hand` does the same here. None where
             that is not looked at.
         unlisted: of values as the stage gives them, the columns none of whose values is listed.
+        needed: groups without each of which nothing is released, in the order of the list.
         lists: what a plan says of the public lists.
         local_epsilon, epsilon: the expected privacy cost; None: there is none, or not yet.
         weak: what is said of a mechanism that by itself hides hardly anything.
@@ -92,6 +94,7 @@ class Preflight:
     reader: RowReader | None = None
     stage: Any = None
     unlisted: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    needed: Sequence[str] = ()
     lists: Rows = field(default_factory=list)
     local_epsilon: float | None = None
     epsilon: float | None = None
@@ -105,6 +108,7 @@ class Preflight:
     def of(cls, run: Run, beam_flags: Sequence[str]) -> Preflight:
         """What a run tells. Raises SettingError."""
         job, choice, wanted = run.job, run.choice, run.wanted
+        groups = job.people.groups
 
         def ask() -> str:
             uncharged = run.uncharged()
@@ -124,6 +128,7 @@ class Preflight:
             run.table.reader if wanted else None,
             run.encoder() if wanted else None,
             run.asked.unlisted,
+            groups.values if run.asked.only_listed and isinstance(groups, Domain) else (),
             run.inputs(),
             None if choice.price is None else choice.mechanism.local_epsilon,
             None if choice.price is None else float(choice.price.bound),  # type: ignore[arg-type]
@@ -194,6 +199,7 @@ def _rows(job: Preflight) -> Found:
     kinds: dict[bool, str] = {}
     unlisted: list[tuple[str, ...]] = []
     values: list[np.ndarray] = []
+    there = set[int]()
     lines, num_good, faulty = b"", 0, list[str]()
     for head in job.heads:
         good, bad = _through(job.stage, head)
@@ -202,6 +208,7 @@ def _rows(job: Preflight) -> Found:
         num_good += sum(map(len, good))
         unlisted += [job.unlisted(block.values) for block in good]
         values += [block.values for block in good]
+        there.update(i for one in good if one.groups is not None for i in one.groups.tolist())
         _note_kind(job, head, good, kinds)
     bad_rows, most = BadRows.of(lines), job.settings.source.max_bad_rows
     looked = num_good + bad_rows.reasons.total()
@@ -215,6 +222,13 @@ def _rows(job: Preflight) -> Found:
     if said and (whole or not num_good or bad_rows.too_many(looked, most, _CLEAR)):
         first = bad_rows.unreadable.most_common(1)[0][0]
         raise SettingError(f"{_flags_of(job, first)}: {said}")
+    missing = [group for i, group in enumerate(job.needed) if i not in there]
+    if missing and whole:
+        raise SettingError(
+            f"{_flags_of(job, 'no group')}: of {many(looked, 'row')} none can be used for "
+            f"{', '.join(missing[:5])}{', …' * (len(missing) > 5)}, without which nothing is "
+            f"released{bad_rows.most_often}"
+        )
     if said:
         yield "warning", f"{said}; where as many are among all rows, nothing is released"
     elif bad_rows.reasons.total() > num_good:

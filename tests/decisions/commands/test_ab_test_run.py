@@ -255,10 +255,16 @@ def test_looks_go_on_from_each_other(tmp_path: Path) -> None:
 
 
 def test_an_arm_that_is_missing_or_small(tmp_path: Path) -> None:
+    """One that all rows of a small file lack is missed before anything is reserved."""
     desk = Desk(tmp_path, two_arms(arms=("control", "red", "blue")))
+    code, _, said = desk.run("out", "--min-reports=50")
+    assert code == programs.MISUSED and BudgetLedger(desk.url).status("them").charges == ()
+    assert "--arm arm: of " in said and "rows none can be used for blue, without" in said
+    with desk.input.open("a") as rows:
+        rows.write("906,blue,1\n")
     code, _, said = desk.run("out", "--min-reports=50", "--no-ledger")
     assert code == programs.NOTHING_RELEASED
-    assert "every arm of the plan needs --min-reports 50; blue has 0" in said
+    assert "every arm of the plan needs --min-reports 50; blue has 1" in said
     assert not place(str(desk.design), 1).exists()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -168,6 +169,16 @@ def test_a_batch_that_lacks_somebody_is_withheld(service: Path) -> None:
     code, said = advanced(service, rewards_of(service, 2, drop=1))
     assert code == programs.NOTHING_RELEASED
     assert "needs a reward of every slot" in said and "339 of 340" in said
+    assert snapshot(service) == before
+
+
+def test_rewards_that_lack_a_play_are_refused_before_they_are_charged(service: Path) -> None:
+    before, rewards = snapshot(service), rewards_of(service, 2)
+    table = pq.read_table(rewards)
+    plays = sorted(set(table["play"].to_pylist()))
+    pq.write_table(table.filter(pc.not_equal(table["play"], plays[0])), rewards)
+    code, said = advanced(service, rewards)
+    assert code == programs.MISUSED and f"none can be used for {plays[0]}, without" in said
     assert snapshot(service) == before
 
 
