@@ -181,10 +181,15 @@ def _columns(job: Preflight) -> Found:
         names = head.names
         if not names and not head.num_rows:
             continue  # an empty file says nothing
+        where = head.path if i else "the first input"
         for name, flag in job.wanted.items():
             if name not in names:
-                where = head.path if i else "the first input"
                 raise no_column(flag, name, names, where, delimiter)
+            if names.count(name) > 1:
+                raise SettingError(
+                    f"{flag} {name}: {where} has {names.count(name)} columns of that name, and "
+                    "nothing says which is meant: rename all but that one"
+                )
     if job.heads:
         yield "ok", f"{many(len(job.wanted), 'column')} in {many(len(job.heads), 'file')}"
 

@@ -168,8 +168,10 @@ def test_csv_windows_line_ends_byte_order_mark_and_tabs() -> None:
     assert csv_rows(content, "u", "v", delimiter="\t") == {2: ("1", "a b")}
 
 
-def test_csv_missing_column_makes_every_line_a_bad_row() -> None:
-    assert csv_rows(b"u,v\n1,2\n\n3,4\n", "w") == {2: lf.MISSING_COLUMN, 4: lf.MISSING_COLUMN}
+@pytest.mark.parametrize("header", [b"u,v", b"w,w"])
+def test_csv_without_the_one_column_makes_every_line_a_bad_row(header: bytes) -> None:
+    content = header + b"\n1,2\n\n3,4\n"
+    assert csv_rows(content, "w") == {2: lf.MISSING_COLUMN, 4: lf.MISSING_COLUMN}
 
 
 def test_csv_with_nothing_but_a_header_or_nothing_at_all_has_no_rows() -> None:

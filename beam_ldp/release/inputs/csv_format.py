@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -257,7 +258,8 @@ def _header(fields: Fields | Problem | None) -> list[str] | None:
 
 
 def _rows(block: Records, header: list[str], columns: Sequence[str]) -> Lines:
-    places = {name: i for i, name in reversed(list(enumerate(header)))}  # of two alike the first
+    counts = Counter(header)
+    places = {name: i for i, name in enumerate(header) if counts[name] == 1}  # else: which one?
     wanted = [places.get(column) for column in columns]
     if None not in wanted and block.read is None:
         fast = _by_arrow(block, len(header), list(zip(columns, wanted)))

@@ -139,7 +139,7 @@ def _parquet_heads(paths: Sequence[str], reader: RowReader) -> list[Head]:
     """Rows of one file of each schema: others of the same types hold the same kind of things."""
     found, seen = [], set()
     for path, (schema, num_rows) in zip(paths, _each(_footer, paths)):
-        present = [name for name in reader.columns if name in schema.names]
+        present = [name for name in reader.columns if schema.get_field_index(name) >= 0]
         types = tuple((name, str(schema.field(name).type)) for name in present)
         blocks: tuple[TableBlock, ...] = ()
         if num_rows and types not in seen and 0 < len(present) <= _MANY_COLUMNS:
@@ -183,8 +183,9 @@ def check_id_types(heads: Sequence[Head], user_id: str | None) -> None:
 
 
 def _type_of(head: Head, column: str | None) -> pa.DataType | None:
-    known = head.schema is not None and column in head.schema.names
-    return head.schema.field(column).type if known else None  # type: ignore[union-attr]
+    if head.schema is None or column is None or head.schema.get_field_index(column) < 0:
+        return None
+    return head.schema.field(column).type
 
 
 # Text ---------------------------------------------------------------------------------------------

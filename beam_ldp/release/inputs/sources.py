@@ -489,19 +489,18 @@ def read_row_groups(
     Args:
         file: the whole file, seekable.
         groups: which rows.
-        columns: the wanted columns; a missing one is missing in the batches too.
+        columns: the wanted columns; one that is missing, or is there twice, is missing in the
+            batches too.
         dictionary: text columns to read as dictionaries (indices and distinct values).
         row_numbers: numbers in a row, which bounds the rows of a batch.
     """
     schema = pq.ParquetFile(file).schema_arrow
     file.seek(0)
+    present = [column for column in columns if schema.get_field_index(column) >= 0]
     as_dictionary = [
-        name
-        for name in dictionary
-        if name in schema.names and _is_text(schema.field(schema.get_field_index(name)).type)
+        name for name in dictionary if name in present and _is_text(schema.field(name).type)
     ]
     reader = pq.ParquetFile(file, read_dictionary=as_dictionary)
-    present = [column for column in columns if column in schema.names]
     batch_size = max(1, min(ROWS_PER_BATCH, NUMBERS_PER_BATCH // row_numbers))
     if not present:  # rows without any of the columns still count as rows
         for start in range(0, groups.num_rows, batch_size):
