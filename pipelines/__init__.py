@@ -26,3 +26,5 @@ def _wanted(record: logging.LogRecord) -> bool:
 logging.getLogger().addFilter(_wanted)
 # What local workers say when they start comes back through this one, as warnings.
 logging.getLogger("apache_beam.runners.portability.local_job_service").setLevel(logging.ERROR)
+# Matplotlib warns of folders of this machine, where it cannot keep its list of fonts.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import click
 
 import beam_ldp
@@ -63,8 +65,20 @@ def group() -> None:
     """
 
 
+def _without_place(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """A warning as a program says it: not where on this machine the code lies that warned."""
+    return f"warning: {message}\n"
+
+
 def main() -> None:
     """Entry point."""
+    warnings.formatwarning = _without_place
     group(prog_name="beam-ldp")
 
 

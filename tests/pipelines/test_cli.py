@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shlex
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp import __version__
-from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.cli import group, main
 from beam_ldp.settings.fields import nearest
 
 PLAN = ["plan", "frequency", "--expected-users", "1e6", "--domain-size", "1000", "--delta", "1e-8"]
@@ -33,6 +36,19 @@ def test_every_command_teaches(command: list[str]) -> None:
     shown = run(*command, "--help")
     assert shown.exit_code == 0 and "Usage:" in shown.output
     assert "examples:" in shown.output or command == ["plan"]
+
+
+def test_warnings_name_no_place_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of labels that no font has, and of folders where Matplotlib's list of fonts cannot lie."""
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(sys, "argv", ["beam-ldp", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    said = warnings.formatwarning("boxes", UserWarning, __file__, 1)
+    assert said == "warning: boxes\n" and __version__ in capsys.readouterr().out
+    assert not logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)
 
 
 def test_version() -> None:
