@@ -14,6 +14,7 @@ The sections are those of `beam_ldp.settings`; questions say which program runs:
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -123,7 +124,12 @@ def _share(given: Arguments, kind: str, count: int) -> Arguments:
         if name in release:
             release[name] += f"-{kind}"
     if "folder" in output:
-        output["folder"] = f"{output['folder'].rstrip('/')}/{kind}"
+        whole = output["folder"].rstrip("/")
+        output["folder"] = f"{whole}/{kind}"
+        if not found.get("stream"):  # else bad rows would be listed among what others read
+            named = os.path.basename(whole).strip(".")  # no . or .., beside which nothing lies
+            place = whole if named else os.path.abspath(whole)
+            output.setdefault("bad_rows_file", f"{place}.private/{kind}.bad_rows.jsonl")
     return replace(given, settings=found)
 
 

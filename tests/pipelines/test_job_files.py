@@ -259,6 +259,8 @@ def test_questions_of_different_kinds_share_what_they_may_cost(place: Path) -> N
         assert sum(given["privacy"][name] for _, given in jobs) == pytest.approx(whole)
     assert [given["release"]["id"] for _, given in jobs] == ["week-47-frequency", "week-47-mean"]
     assert [given["output"]["folder"] for _, given in jobs] == ["out/frequency", "out/mean"]
+    listed = [given["output"]["bad_rows_file"] for _, given in jobs]
+    assert listed == [f"out.private/{kind}.bad_rows.jsonl" for kind in ("frequency", "mean")]
     assert all(given["privacy"]["expected_users"] == 10**6 for _, given in jobs)
 
 
@@ -287,7 +289,7 @@ def test_the_rest_of_a_mixed_job_runs_alone_with_its_own_share(place: Path, caps
 def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
     """The records add up to at most what the file allows."""
     rows = "".join(f"{i},{'ab'[i % 2]},{20 + i % 50},{15 + i % 30}\n" for i in range(3000))
-    (place / "x.csv").write_text("u,v,age,bmi\n" + rows)
+    (place / "x.csv").write_text("u,v,age,bmi\n" + rows + "9999,,,\n")
     (place / "job.yaml").write_text(
         MIXED.replace("1e6", "3000").replace("ledger: env", "ledger: none")
     )
@@ -296,6 +298,9 @@ def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
         json.loads((place / "out" / kind / "privacy.json").read_text())
         for kind in ("frequency", "mean")
     ]
+    listed = {path.name for path in (place / "out.private").iterdir()}
+    assert listed == {"frequency.bad_rows.jsonl", "mean.bad_rows.jsonl"}
+    assert {path.name for path in (place / "out").iterdir()} == {"frequency", "mean"}
     assert sum(record["epsilon"] for record in records) <= 1
     assert sum(record["local_epsilon"] for record in records) <= 6
     assert records[0]["identity_digest"] != records[1]["identity_digest"]
