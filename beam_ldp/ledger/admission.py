@@ -238,8 +238,10 @@ class BudgetStatus:
         why = self.refusal(loss, local, quota)
         if why is not None:
             raise BudgetExceededError(
-                f"the budget of {dataset!r} {why}. Nothing was read. Ask for less, wait for open "
-                "runs to settle, or raise the budget (`beam-ldp budget set`, which audits show)"
+                f"the budget of {dataset!r} {why}. Nothing was read. Ask for less (`beam-ldp "
+                "check` with a smaller --epsilon says whether that fits, and reserves nothing), "
+                "wait for open runs to settle, or raise the budget (`beam-ldp budget set`, which "
+                "audits show)"
             )
 
     def refusal(self, loss: Loss, local: float, quota: str = "") -> str | None:
@@ -255,7 +257,8 @@ class BudgetStatus:
             return (
                 f"is epsilon = {budget.epsilon:g} at delta = {budget.delta:g}; "
                 f"{number(self.committed)} is spent or reserved, and this run would make it "
-                f"{number(after)}"
+                f"{number(after)}. This sum holds whatever is asked later, so one large run counts "
+                "for more in it than the price that it is planned at"
             )
         total = self.local_committed + local
         if not fits_locally(budget, total):
