@@ -104,7 +104,7 @@ class WordsView(View):
     def show(self, console: Console) -> None:
         found = self.found
         console.print(self.listed(self._caption))
-        value, low, high = (f"{100 * part:.1f}" for part in (
+        value, low, high = (f"{100 * np.clip(part, 0, 1):.1f}" for part in (
             found.rest.value, found.rest.low, found.rest.high
         ))  # fmt: skip
         if above := words_above(found):
