@@ -51,6 +51,8 @@ class Coverage(NamedTuple):
         worst_width: likewise of the worst data.
         telling: the fewest reports about a coordinate, or of the side that surprises, that are to
             be expected.
+        apart: how far people differ, in variances of the noise: where one number is all that a
+            report tells, intervals are wider by that.
     """
 
     intervals: int
@@ -59,6 +61,7 @@ class Coverage(NamedTuple):
     width: float
     worst_width: float
     telling: float
+    apart: float
 
     @property
     def rare(self) -> bool:
@@ -110,7 +113,8 @@ def coverage(mechanism: MeanRandomizer, data: str, reports: int, runs: int, seed
         telling = min(telling, 1 / max(1e-9, float(np.max(estimate.skewness))) ** 2)
     count = runs * mechanism.dimension
     held = inside / count, inside_worst / count
-    return Coverage(count, *held, width / runs, float(np.mean(worst / exact)), telling)
+    apart = float(np.mean(vectors.var(axis=0) / reports * (NORMAL / exact) ** 2))
+    return Coverage(count, *held, width / runs, float(np.mean(worst / exact)), telling, apart)
 
 
 class Cell(NamedTuple):

@@ -152,7 +152,7 @@ def test_a_thousand_statements_would_take_less_than_a_minute() -> None:
     made = [statement(event, delta) for event, delta in events(180, seed=1)]
     made += [statement(e, delta) for seed in (1, 2) for _, e, delta in compositions(seed)]
     begun = time.process_time()
-    assert [verify(told).code for told in made] == [CONFIRMED] * 200
+    assert [verify(told).code for told in made] == [CONFIRMED] * len(made)
     assert time.process_time() - begun < 12
 
 

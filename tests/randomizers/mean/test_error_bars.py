@@ -260,7 +260,8 @@ def check(found):
     """Of all cells: held .935 of the time, less five sigma of a cell's intervals (3e-7).
 
     Where neither surprises are rare nor people differ by more than noise: no wider than 1.15 of the
-    exact error's, and held .945 to .97 of the time on average.
+    exact error's, and held .945 to .97 of the time on average. `ScalarMean`, whose reports do not
+    tell how far people differ from how noisy they are, may be wider by the former.
     """
     usual = []
     for cell in found:
@@ -269,7 +270,8 @@ def check(found):
             assert one.held > 0.935 - slack, (cell[:4], data, one)
             if not one.rare and one.held < 0.99:
                 usual.append(one.held)
-                assert one.width < 1.15, (cell[:4], data, one)
+                more = 1 + one.apart if cell.name == "ScalarMean" else 1
+                assert one.width < 1.15 * math.sqrt(more), (cell[:4], data, one)
     assert len(usual) < 8 or 0.945 < np.mean(usual) < 0.97
 
 
