@@ -32,9 +32,8 @@ class FoundWords:
         texts: the words, as bytes.
         frequency: unbiased, as fractions of the people.
         standard_error, low, high: of the frequencies.
-        rest: people with any other word: 1 less the frequencies, or the sum of the last level's
-            other answers, whichever interval is narrower: certain to hold where the others do, and
-            unbiased but for the choice of words. A table adds up to one within its errors.
+        rest: people with any other word: 1 less the frequencies, so that a table adds up. Its
+            interval has the estimate in it, and is certain to hold where the others do.
         tested: words that the last level tested.
         num_users: people whose reports were received, of all levels.
         answers: those of the last level.

@@ -373,28 +373,29 @@ class HeavyHitters(RoundsPlan):
         least = last.least_support(answers, tested) if tested else 0
         found = np.flatnonzero(counts[:-1] >= least)
         found = found[np.argsort(-value[found], kind="stable")]
-        words, others = (
-            self._sum(asked[cells], low[cells], high[cells], estimate, num_users)
-            for cells in (found, np.setdiff1d(np.arange(len(asked)), found))
-        )
-        left = Share(1 - words.value, words.standard_error, 1 - words.high, 1 - words.low)
-        rest = min(left, others, key=lambda one: one.high - one.low)
+        dropped = np.setdiff1d(np.arange(len(asked)), found)
+        weights = np.isin(np.arange(last.oracle.domain_size), asked[found])
+        left = 1.0 - float(value[found].sum())
+        # Both hold where all intervals do: what the words leave over, and the sum of the others.
+        ends = np.clip([
+            left, max(1.0 - high[found].sum(), np.maximum(low[dropped], 0.0).sum()),
+            min(1.0 - np.maximum(low[found], 0.0).sum(), high[dropped].sum()),
+        ], 0.0, 1.0)  # fmt: skip
+        error_left = self._sum_error(weights, estimate, num_users)
+        rest = Share(left, error_left, float(ends.min()), float(ends.max()))
         return FoundWords(
             tuple(self.code.decode(candidates[i]).text for i in found.tolist()),
             value[found], error[found], low[found], high[found],
             rest, tested, num_users, answers, coverage, *self._thresholds_of(answers),
         )  # fmt: skip
 
-    def _sum(self, cells: Any, low: Any, high: Any, estimate: Estimate, num_users: int) -> Share:
-        """Everybody with one of these values of the last level, whose intervals are given: within
-        their sums where all of them hold, however the values were chosen."""
-        if not (len(cells) and estimate.num_users):
-            return Share(0.0, 0.0, 0.0, float(len(cells) > 0))
-        oracle = self.levels[-1].oracle
-        found = combine(estimate, oracle, np.isin(np.arange(oracle.domain_size), cells))
-        error = np.hypot(found.standard_error, draw_error(found.value, found.num_users, num_users))
-        ends = np.clip([low.sum(), found.value[0], high.sum()], 0.0, 1.0)  # of values below 0 too
-        return Share(*map(float, (found.value[0], error[0], ends[:2].min(), ends[1:].max())))
+    def _sum_error(self, weights: np.ndarray, estimate: Estimate, num_users: int) -> float:
+        """Standard error of a sum of frequencies of the last level, its people's draw included."""
+        if not estimate.num_users:
+            return math.inf
+        found = combine(estimate, self.levels[-1].oracle, weights.astype(float))
+        drawn = draw_error(found.value, estimate.num_users, num_users)
+        return float(np.hypot(found.standard_error, drawn)[0])
 
     # What it finds ------------------------------------------------------------------------
 
