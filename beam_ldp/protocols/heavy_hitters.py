@@ -381,8 +381,7 @@ class HeavyHitters(RoundsPlan):
             left, max(1.0 - high[found].sum(), np.maximum(low[dropped], 0.0).sum()),
             min(1.0 - np.maximum(low[found], 0.0).sum(), high[dropped].sum()),
         ], 0.0, 1.0)  # fmt: skip
-        error_left = self._sum_error(weights, estimate, num_users)
-        rest = Share(left, error_left, float(ends.min()), float(ends.max()))
+        rest = Share(left, self._sum_error(weights, estimate, num_users), *np.sort(ends)[[0, 2]])
         return FoundWords(
             tuple(self.code.decode(candidates[i]).text for i in found.tolist()),
             value[found], error[found], low[found], high[found],
