@@ -254,6 +254,19 @@ def test_delta_falls_and_is_nothing_at_the_largest_loss():
     assert np.all(np.exp(logs[:2]) >= np.array(exact)) and np.exp(logs[0]) <= exact[0] * 1.006
 
 
+@pytest.mark.parametrize(
+    ("local_epsilon", "reports", "losses"),
+    [(5.0, 400, (0.05, 0.222, 0.393, 1.08)), (6.0, 1000, (0.05, 0.876))],
+)
+def test_worst_data_sets_far_from_either_end_are_not_missed(local_epsilon, reports, losses):
+    """A block that is accepted too early hides them: the numbers that are looked at first cost up
+    to 5 % less."""
+    bit = response(local_epsilon)
+    found = np.exp(bit_log_deltas(bit, reports, np.array(losses)))
+    exact = np.array([all_deltas(bit, reports, loss).max() for loss in losses])
+    assert np.all(found >= exact) and np.all(found <= exact * 1.002)
+
+
 def test_a_search_that_is_too_long_keeps_the_other_price_and_says_so(monkeypatch):
     mechanism = KRandomizedResponse(2, 5.0)
     monkeypatch.setattr(bit_counts, "_MOST_BLOCKS", 0)
